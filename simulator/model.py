@@ -1,0 +1,167 @@
+"""What is trained: parameters in registration order, and layers with what each costs.
+
+A ModelProfile is device-independent facts (shapes, the recorded order in which gradients become ready) plus the
+times of each layer on one named device: `fixed_s + batch * per_sample_s`, forward and backward, and the seconds
+for which a host thread is busy launching the layer's kernels. A layer that the device finishes sooner than the
+host can launch is bound by the host: small batches on a fast GPU are.
+
+Not modelled: kernels inside a layer one by one; times that depend on the values.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+from simulator.errors import InputError, number, require, unknown, whole
+
+DTYPE_BYTES = {
+    "float64": 8, "int64": 8, "complex64": 8, "float32": 4, "int32": 4,
+    "float16": 2, "bfloat16": 2, "int16": 2, "int8": 1, "uint8": 1, "bool": 1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One tensor of a module, as `named_parameters()` gives it. Raises InputError on a bad shape or dtype."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    requires_grad: bool = True
+    tied_to: str | None = None
+    """The name under which the same tensor was registered first, if it was."""
+    sparse: bool = False
+    """Whether its gradient is sparse (nn.Embedding(sparse=True))."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        for size in self.shape:
+            whole(size, f"a dimension of parameter {self.name!r}")
+        if self.dtype not in DTYPE_BYTES:
+            raise unknown("dtype", self.dtype, DTYPE_BYTES)
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return self.numel * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds as a line over the batch: fixed_s + batch * per_sample_s."""
+
+    fixed_s: float = 0.0
+    per_sample_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        number(self.fixed_s, "fixed_s")
+        number(self.per_sample_s, "per_sample_s")
+
+    def at(self, batch: int) -> float:
+        """Seconds for a batch of that many samples; nothing runs for an empty batch."""
+        return self.fixed_s + batch * self.per_sample_s if batch else 0.0
+
+
+@dataclass(frozen=True)
+class Layer:
+    """A stretch of the forward pass, and its backward, as one span each on the device's compute stream."""
+
+    name: str
+    parameters: tuple[str, ...] = ()
+    """Names of the parameters whose gradient is ready when this layer's backward ends, in ready order."""
+    forward: Cost = Cost()
+    backward: Cost = Cost()
+    forward_host_s: float = 0.0
+    """Seconds of one host thread to launch the forward's kernels; the same for every batch size."""
+    backward_host_s: float = 0.0
+    activation_bytes_per_sample: int = 0
+    """Bytes kept from the forward until this layer's backward has run."""
+
+    def __post_init__(self) -> None:
+        number(self.forward_host_s, f"forward_host_s of layer {self.name!r}")
+        number(self.backward_host_s, f"backward_host_s of layer {self.name!r}")
+        whole(self.activation_bytes_per_sample, f"activation_bytes_per_sample of layer {self.name!r}")
+
+
+@dataclass(frozen=True)
+class ModelProfile:
+    """A model on one named device. Raises InputError when names do not match or a size is impossible."""
+
+    name: str
+    parameters: tuple[Parameter, ...]
+    layers: tuple[Layer, ...]
+    """In forward order; the backward runs them in reverse."""
+    ready_order: tuple[str, ...] = ()
+    """Names in the order in which gradients become ready in a real backward. Empty: the layers' order."""
+    buffers: tuple[Parameter, ...] = ()
+    input_bytes_per_sample: int = 0
+    output_bytes_per_sample: int = 0
+    loss: Cost = Cost()
+    device: str = ""
+    precision: str = "fp32"
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        require(bool(self.layers), f"model {self.name!r} has no layer", "at least one layer is needed", "Add a layer")
+        names = [parameter.name for parameter in self.parameters]
+        require(len(set(names)) == len(names), f"model {self.name!r} repeats a parameter's name",
+                "names are unique", "Rename one of them")  # fmt: skip
+        trained = {parameter.name for parameter in self.trained_parameters}
+        owned = [name for layer in self.layers for name in layer.parameters]
+        if len(owned) != len(set(owned)) or set(owned) != trained:
+            odd = sorted(trained.symmetric_difference(owned)) or sorted({n for n in owned if owned.count(n) > 1})
+            raise InputError(
+                f"model {self.name!r}: {', '.join(odd[:3])} must belong to exactly one layer and be trained. "
+                "List every parameter with requires_grad and without tied_to once in the layers."
+            )
+        if not self.ready_order:
+            order = tuple(name for layer in reversed(self.layers) for name in layer.parameters)
+            object.__setattr__(self, "ready_order", order)
+        if len(self.ready_order) != len(trained) or set(self.ready_order) != trained:
+            odd = sorted(trained.symmetric_difference(self.ready_order))
+            raise InputError(
+                f"model {self.name!r}: ready_order misses, repeats or invents {', '.join(odd[:3]) or 'a name'}. "
+                "It lists each trained parameter exactly once."
+            )
+        for value, name in ((self.input_bytes_per_sample, "input_bytes_per_sample"),
+                            (self.output_bytes_per_sample, "output_bytes_per_sample")):  # fmt: skip
+            whole(value, f"{name} of model {self.name!r}")
+
+    @cached_property
+    def trained_parameters(self) -> tuple[Parameter, ...]:
+        """Those that get a gradient, each tied tensor once, in registration order."""
+        return tuple(p for p in self.parameters if p.requires_grad and p.tied_to is None)
+
+    @cached_property
+    def unique_parameters(self) -> tuple[Parameter, ...]:
+        """All tensors that exist, each tied one once."""
+        return tuple(p for p in self.parameters if p.tied_to is None)
+
+    @property
+    def parameter_bytes(self) -> int:
+        """Bytes of all parameters, tied ones once."""
+        return sum(parameter.nbytes for parameter in self.unique_parameters)
+
+    @property
+    def gradient_bytes(self) -> int:
+        """Bytes of one gradient of every trained parameter."""
+        return sum(parameter.nbytes for parameter in self.trained_parameters)
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of all buffers."""
+        return sum(buffer.nbytes for buffer in self.buffers)
+
+    @property
+    def activation_bytes_per_sample(self) -> int:
+        """Bytes kept from the forward for the backward, per sample."""
+        return sum(layer.activation_bytes_per_sample for layer in self.layers)
+
+    def compute_s(self, batch: int) -> float:
+        """Seconds of device work for forward, loss and backward of one batch, were the device never to wait."""
+        return sum(layer.forward.at(batch) + layer.backward.at(batch) for layer in self.layers) + self.loss.at(batch)
