@@ -29,11 +29,12 @@ rows that a batch touches: the dense size stands for them).
 
 import re
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.errors import InputError, number, require, whole
-from simulator.model import DTYPE_BYTES, Parameter
+from simulator.model import Parameter
 
 MIB = 1 << 20
 DEFAULT_CAP_MB = 25
@@ -169,8 +170,11 @@ def rebuild_iteration(options: BucketOptions, synchronised: Sequence[bool] = ())
     """The iteration at whose start the buckets are rebuilt; None if never.
 
     synchronised says of each iteration whether its backward synchronises (False: its forward ran under no_sync);
-    iterations beyond its end do.
+    iterations beyond its end do. Raises InputError.
     """
+    require(not (options.static_graph and any(not synchronises for synchronises in synchronised[:1])),
+            "static_graph with iteration 0 under no_sync", "its first backward must synchronise (torch stops with an "
+            "internal error)", "Synchronise iteration 0, or leave static_graph out")  # fmt: skip
     if options.find_unused_parameters and not options.static_graph:
         return None
     needed = 2 if options.static_graph else 1
@@ -185,8 +189,9 @@ def trained(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
             "DistributedDataParallel needs a parameter that requires a gradient (torch raises RuntimeError)",
             "Set requires_grad on at least one")  # fmt: skip
     for parameter in result:
-        require(parameter.dtype in TRAINABLE_DTYPES, f"parameter {parameter.name!r} of dtype {parameter.dtype}",
-                "only floating point and complex tensors can require gradients", "Set requires_grad to false")  # fmt: skip
+        given = f"parameter {parameter.name!r} of dtype {parameter.dtype}"
+        rule = "only floating point and complex tensors can require gradients"
+        require(parameter.dtype in TRAINABLE_DTYPES, given, rule, "Set requires_grad to false")
     return result
 
 
@@ -196,7 +201,7 @@ def in_ready_order(parameters: Sequence[Parameter], ready_order: Sequence[str] |
         return tuple(reversed(parameters))
     by_name = {parameter.name: parameter for parameter in parameters}
     if len(ready_order) != len(by_name) or set(ready_order) != set(by_name):
-        repeated = sorted({name for name in ready_order if list(ready_order).count(name) > 1})
+        repeated = [name for name, times in Counter(ready_order).items() if times > 1]
         odd = sorted(set(by_name).symmetric_difference(ready_order)) or repeated
         raise InputError(
             f"ready_order misses, repeats or invents {', '.join(map(repr, odd[:3]))}: it must list every trained "
@@ -214,8 +219,9 @@ def buckets_at(
 ) -> tuple[Bucket, ...]:
     """The buckets of an iteration (counted from 0) in launch order. Raises InputError.
 
-    ready_order: names as the gradients become ready on rank 0 in the backward before the rebuild; a static graph's
-    unused parameters count as ready at the first gradient, so they come right at its front.
+    ready_order: names as the gradients become ready on rank 0 in the backward before the rebuild. The unused
+    parameters of a static graph come last, in order of registration. What a bucket holds does not depend on whether
+    the iteration synchronises; nothing is launched if it does not.
     """
     whole(iteration, "iteration")
     tensors = trained(parameters)
@@ -232,6 +238,3 @@ def buckets_at(
         Bucket(index, group[0].dtype, tuple(p.name for p in group), sum(p.nbytes for p in group), group[0].sparse)
         for index, group in enumerate(groups)
     )
-
-
-assert all(dtype in DTYPE_BYTES for dtype in TRAINABLE_DTYPES)

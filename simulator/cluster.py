@@ -7,7 +7,7 @@ of it; both are computed once, here. A link is one-way: a full-duplex cable is t
 Not modelled: adaptive routing, packets, a device's copy engines.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -81,6 +81,10 @@ class Cluster:
     """The channels that the library builds here. Empty: one ring in device order."""
     multicast: bool = False
     """Whether the switch adds and multicasts (NVLink SHARP: NVSwitch of the third generation and later)."""
+    hosts: tuple[str, ...] = ()
+    """For each device the node that stands for host memory near it. Empty: not known."""
+    copy_fraction: float = 1.0
+    """What one device-to-device copy reaches of its route (less than 1 when it is staged through host memory)."""
     source: str = ""
     _routes: dict[tuple[int, int], Route] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -102,6 +106,10 @@ class Cluster:
         require(abs(total - 1.0) < 1e-12 and all(ring.share > 0 for ring in self.rings),
                 f"ring shares of cluster {self.name!r} sum to {total:g}", "shares are positive and sum to 1",
                 "Rescale them")  # fmt: skip
+        require(not self.hosts or len(self.hosts) == len(self.devices), f"{len(self.hosts)} hosts of cluster {self.name!r}",
+                "one name a device", f"Give {len(self.devices)} names")  # fmt: skip
+        fraction = number(self.copy_fraction, "copy_fraction", exclusive=True)
+        require(fraction <= 1.0, f"copy_fraction {fraction:g}", "a copy reaches at most its route", "Use 1 or less")
         for index in range(1, len(self.devices)):
             self.route(0, index)
             self.route(index, 0)
@@ -195,6 +203,5 @@ class Cluster:
         rings = tuple(Ring(tuple(i for i in ring.order if i < count), ring.share) for ring in self.rings)
         gone = {device.name for device in self.devices[count:]}
         links = tuple(link for link in self.links if link.source not in gone and link.target not in gone)
-        return Cluster(
-            f"{self.name}[:{count}]", self.devices[:count], links, rings, self.multicast and count > 1, self.source
-        )
+        return replace(self, name=f"{self.name}[:{count}]", devices=self.devices[:count], links=links, rings=rings,
+                       multicast=self.multicast and count > 1, hosts=self.hosts[:count])  # fmt: skip

@@ -115,7 +115,7 @@ class Lock:
 class Actor(Handle):
     """A program in progress."""
 
-    __slots__ = ("device", "iteration", "pending", "program", "rank", "resource", "result", "span", "waits_for", "work")
+    __slots__ = ("device", "pending", "program", "rank", "resource", "result", "span", "waits_for", "work")
 
     def __init__(self, program: Program, name: str, rank: int, device: int, resource: str) -> None:
         super().__init__(name)
@@ -123,7 +123,6 @@ class Actor(Handle):
         self.rank = rank
         self.device = device
         self.resource = resource
-        self.iteration: int | None = None
         self.pending = 0
         self.result: Any = None
         self.span: int | None = None
@@ -151,21 +150,18 @@ class Engine:
 
     # ---- building
 
-    def channel(self, source: int, target: int, kind: str, *, extra_latency_s: float = 0.0,
-                bandwidth_fraction: float = 1.0) -> Channel:  # fmt: skip
-        """A FIFO from one device to another, by index. The fraction caps each of its transfers."""
-        route = self.cluster.route(source, target)
-        return self._channel(source, target, kind, route, extra_latency_s, bandwidth_fraction)
+    def channel(self, source: int, target: int, kind: str, *, bandwidth_fraction: float = 1.0,
+                route: Route | None = None) -> Channel:  # fmt: skip
+        """A FIFO from one device to another, by index. The fraction caps each of its transfers.
 
-    def channel_on(self, route: Route, source: int, target: int, kind: str) -> Channel:
-        """A FIFO over a route of one's own (to host memory, say), booked on two devices."""
-        return self._channel(source, target, kind, route, 0.0, 1.0)
-
-    def _channel(self, source: int, target: int, kind: str, route: Route, extra: float, fraction: float) -> Channel:
-        cap = None if fraction == 1.0 else route.bandwidth_bytes_per_s * fraction
+        A route of one's own (to host memory, or only up to the switch) may be given; -1 then stands for what is
+        no device.
+        """
+        if route is None:
+            route = self.cluster.route(source, target)
+        cap = None if bandwidth_fraction == 1.0 else route.bandwidth_bytes_per_s * bandwidth_fraction
         links = tuple(self._network.links[index] for index in route.links)
-        return Channel(source, target, kind, links, route.links, route.latency_s + extra,
-                       route.bandwidth_bytes_per_s, cap)  # fmt: skip
+        return Channel(source, target, kind, links, route.links, route.latency_s, route.bandwidth_bytes_per_s, cap)
 
     def start(self, program: Program, *, name: str, rank: int, device: int, resource: str,
               at_s: float = 0.0) -> Actor:  # fmt: skip
@@ -177,7 +173,7 @@ class Engine:
 
     # ---- running
 
-    def run(self) -> Trace:
+    def run(self, *, provenance: str = "", unverified: tuple[str, ...] = ()) -> Trace:
         """Handle events until none is left. Garbage collection rests meanwhile: nothing here is cyclic garbage."""
         heap = self._heap
         network = self._network
@@ -189,7 +185,7 @@ class Engine:
         finally:
             if collecting:
                 gc.enable()
-        return self._trace()
+        return self._trace(provenance, unverified)
 
     def _handle_all(self, heap: list[tuple[float, int, int, Any, int]], network: Network,
                     changed: dict[LinkState, None]) -> None:  # fmt: skip
@@ -230,8 +226,8 @@ class Engine:
                 verb = send(value)
                 code = verb[0]
                 if code == SEND_RECV:
-                    _, out, nbytes, chunk, contributions, values, source = verb
-                    self._issue(Flow(out, nbytes, chunk, contributions, values, actor.span, actor), actor.cause)
+                    _, out, nbytes, chunk, contributions, values, extra, source = verb
+                    self._issue(Flow(out, nbytes, chunk, contributions, values, extra, actor.span, actor), actor.cause)
                     if source.arrived:
                         actor.pending = 1
                         actor.result = source.arrived.popleft()
@@ -262,11 +258,11 @@ class Engine:
                     actor.pending = 1
                     actor.result = None
                     actor.waits_for = verb[1]
-                    self._issue(Flow(*verb[1:6], actor.span, actor), actor.cause)
+                    self._issue(Flow(*verb[1:7], actor.span, actor), actor.cause)
                     return
                 elif code == ISEND:
                     value = Handle("send")
-                    self._issue(Flow(*verb[1:6], actor.span, value), actor.cause)
+                    self._issue(Flow(*verb[1:7], actor.span, value), actor.cause)
                 elif code == FIRE:
                     self._done(verb[1], actor.cause)
                     value = None
@@ -287,7 +283,7 @@ class Engine:
         _, program, name, device, resource = verb
         child = Actor(program, name, parent.rank, device, resource)
         child.cause = parent.cause
-        child.iteration = parent.iteration
+        child.span = parent.span
         self._actors.append(child)
         self._push(self.now, _RESUME, child, 0)
         return child
@@ -371,7 +367,7 @@ class Engine:
     def _depart(self, flow: Flow, cause: int | None) -> None:
         flow.cause = cause
         now = flow.issue = self.now
-        latency = flow.channel.latency
+        latency = flow.channel.latency + flow.extra
         if latency:
             self._serial += 1
             heappush(self._heap, (now + latency, self._serial, _START, flow, 0))
@@ -491,7 +487,7 @@ class Engine:
 
     # ---- the end
 
-    def _trace(self) -> Trace:
+    def _trace(self, provenance: str, unverified: tuple[str, ...]) -> Trace:
         waiting = []
         for actor in self._actors:
             if not actor.done:
@@ -501,8 +497,8 @@ class Engine:
         names = [device.name for device in self.cluster.devices]
         links = tuple(LinkFact(link.name, link.source, link.target, link.bandwidth_bytes_per_s, link.latency_s,
                                link.kind) for link in self.cluster.links)  # fmt: skip
-        return Trace(tuple(names), links, self._spans, self._transfers, self._memory, waiting=tuple(waiting),
-                     end_s=self.now)  # fmt: skip
+        return Trace(tuple(names), links, self._spans, self._transfers, self._memory,
+                     provenance=provenance, waiting=tuple(waiting), unverified=unverified, end_s=self.now)  # fmt: skip
 
 
 def _name(awaited: Any) -> str:
@@ -533,15 +529,15 @@ def wait(*handles: Handle) -> tuple[Any, ...]:
 
 
 def send(channel: Channel, nbytes: int, *, chunk: int | None = None, contributions: int | None = None,
-         values: Any = None) -> tuple[Any, ...]:  # fmt: skip
+         values: Any = None, extra_latency_s: float = 0.0) -> tuple[Any, ...]:  # fmt: skip
     """Send and go on when the bytes have arrived."""
-    return SEND, channel, nbytes, chunk, contributions, values
+    return SEND, channel, nbytes, chunk, contributions, values, extra_latency_s
 
 
 def isend(channel: Channel, nbytes: int, *, chunk: int | None = None, contributions: int | None = None,
-          values: Any = None) -> tuple[Any, ...]:  # fmt: skip
-    """Send and go on at once; gives back a handle."""
-    return ISEND, channel, nbytes, chunk, contributions, values
+          values: Any = None, extra_latency_s: float = 0.0) -> tuple[Any, ...]:  # fmt: skip
+    """Send and go on at once; gives back a handle. Sends of one channel leave one after the other."""
+    return ISEND, channel, nbytes, chunk, contributions, values, extra_latency_s
 
 
 def recv(channel: Channel) -> tuple[Any, ...]:
@@ -549,10 +545,11 @@ def recv(channel: Channel) -> tuple[Any, ...]:
     return RECV, channel
 
 
-def send_recv(out: Channel, nbytes: int, chunk: int | None, contributions: int | None, values: Any,
-              source: Channel) -> tuple[Any, ...]:  # fmt: skip
+def send_recv(out: Channel, nbytes: int, source: Channel, *, chunk: int | None = None,
+              contributions: int | None = None, values: Any = None,
+              extra_latency_s: float = 0.0) -> tuple[Any, ...]:  # fmt: skip
     """Send to one neighbour and receive from another; go on when both are done. Gives back the message."""
-    return SEND_RECV, out, nbytes, chunk, contributions, values, source
+    return SEND_RECV, out, nbytes, chunk, contributions, values, extra_latency_s, source
 
 
 def spawn(program: Program, name: str, device: int, resource: str) -> tuple[Any, ...]:

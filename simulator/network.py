@@ -56,16 +56,17 @@ class Channel:
 class Flow:
     """One transfer while it lives."""
 
-    __slots__ = ("cause", "channel", "chunk", "contributions", "id", "issue", "nbytes", "rate", "rates", "remaining",
+    __slots__ = ("cause", "channel", "chunk", "contributions", "extra", "id", "issue", "nbytes", "rate", "rates", "remaining",
                  "sender", "since", "span", "start", "values", "version")  # fmt: skip
 
     def __init__(self, channel: Channel, nbytes: int, chunk: int | None, contributions: int | None,
-                 values: Any, span: int | None, sender: "Actor | Handle | None") -> None:  # fmt: skip
+                 values: Any, extra: float, span: int | None, sender: "Actor | Handle | None") -> None:  # fmt: skip
         self.channel = channel
         self.nbytes = nbytes
         self.chunk = chunk
         self.contributions = contributions
         self.values = values
+        self.extra = extra
         self.span = span
         self.sender = sender
         self.version = 0

@@ -1,0 +1,198 @@
+"""The library's choice: which algorithm and protocol a call of so many bytes takes on this cluster, then its programs.
+
+For every candidate the closed form `base + steps * step + bytes over the busiest link / what it reaches` is
+evaluated and the cheapest taken, as NCCL does. The choice is an estimate; the time that counts comes from the engine,
+where the chosen algorithm meets whatever else is on the links.
+
+A message is divided over the cluster's rings (channels) by their shares, and each ring runs beside the others.
+
+Not modelled: NCCL's own measured corrections for the tree (a factor by size in tuning.cc).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from simulator.backend import Backend, Protocol
+from simulator.cluster import Cluster, Ring
+from simulator.collectives.nvls import nvls_all_reduce
+from simulator.collectives.ring import chain, ring_all_reduce, split
+from simulator.collectives.tree import tree_all_reduce
+from simulator.engine import Engine, Handle, Program, spawn, wait
+
+SLICE_BYTES = 512 * 1024
+"""A pipeline's slice: NCCL's default buffer of 4 MiB in 8 steps."""
+MOST_SLICES = 32
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a call will use, and the closed form's estimate of its seconds."""
+
+    algorithm: str
+    protocol: Protocol
+    estimate_s: float
+
+
+def slices_of(nbytes: int) -> int:
+    """How many slices a pipeline cuts a message into."""
+    return max(1, min(MOST_SLICES, -(-nbytes // SLICE_BYTES)))
+
+
+@dataclass(frozen=True)
+class Library:
+    """A backend on a cluster."""
+
+    cluster: Cluster
+    backend: Backend
+
+    @cached_property
+    def _nodes(self) -> list[list[int]]:
+        nodes: dict[int, list[int]] = {}
+        for index, device in enumerate(self.cluster.devices):
+            nodes.setdefault(device.node, []).append(index)
+        return list(nodes.values())
+
+    def _seconds_per_byte(self, edges: Sequence[tuple[int, int, float]]) -> float:
+        """Seconds that the busiest link needs per byte of the message, given what share each edge carries."""
+        load: dict[int, float] = {}
+        for source, target, share in edges:
+            for link in self.cluster.route(source, target).links:
+                load[link] = load.get(link, 0.0) + share
+        return max((share / self.cluster.links[link].bandwidth_bytes_per_s for link, share in load.items()), default=0.0)
+
+    def _latency(self, edges: Sequence[tuple[int, int, float]]) -> float:
+        return max((self.cluster.route(source, target).latency_s for source, target, _ in edges), default=0.0)
+
+    @cached_property
+    def _ring_edges(self) -> list[tuple[int, int, float]]:
+        return [(a, b, ring.share) for ring in self.cluster.rings
+                for a, b in zip(ring.order, (*ring.order[1:], ring.order[0]), strict=True)]  # fmt: skip
+
+    @cached_property
+    def _tree_edges(self) -> list[tuple[int, int, float]]:
+        edges = []
+        for nodes in (self._nodes, [list(reversed(node)) for node in reversed(self._nodes)]):
+            pairs = [(node[i - 1], node[i]) for node in nodes for i in range(1, len(node))]
+            pairs += [(nodes[(i - 1) // 2][0], nodes[i][0]) for i in range(1, len(nodes))]
+            edges += [(a, b, 0.5) for a, b in pairs] + [(b, a, 0.5) for a, b in pairs]
+        return edges
+
+    @cached_property
+    def _costs(self) -> dict[str, tuple[int, float, float]]:
+        """Per algorithm: steps, latency of a step, seconds per byte at the full bandwidth."""
+        n = self.cluster.world_size
+        ring, tree = self._ring_edges, self._tree_edges
+        depth = 2 * (max(map(len, self._nodes)) - 1 + (len(self._nodes) - 1).bit_length())
+        costs = {
+            "ring": (2 * (n - 1), self._latency(ring), 2 * (n - 1) / n * self._seconds_per_byte(ring)),
+            "tree": (depth, self._latency(tree), self._seconds_per_byte(tree)),
+        }
+        if self.cluster.multicast:
+            up = min(self.cluster.links[self.cluster.route(i, i - 1).links[0]].bandwidth_bytes_per_s for i in range(n))
+            costs["nvls"] = 4, self._latency(ring) / 2, (1 + 1 / n) / up
+        return costs
+
+    def choose(self, nbytes: int) -> Choice:
+        """The cheapest algorithm and protocol for an all-reduce of that many bytes."""
+        wanted = self.backend.algorithm
+        costs = self._costs
+        if wanted == "nvls" and "nvls" not in costs:
+            wanted = "ring"
+        names = list(costs) if wanted == "auto" else [wanted]
+        protocols = {"ring": self.backend.ring_protocols, "tree": self.backend.tree_protocols,
+                     "nvls": self.backend.nvls_protocols}  # fmt: skip
+        best: Choice | None = None
+        for name in names:
+            steps, latency, per_byte = costs[name]
+            for protocol in protocols[name]:
+                seconds = (protocol.base_s + steps * (protocol.step_s + latency)
+                           + nbytes * per_byte / protocol.bandwidth_fraction)  # fmt: skip
+                if best is None or seconds < best.estimate_s:
+                    best = Choice(name, protocol, seconds)
+        assert best is not None
+        return best
+
+    def all_reduce(self, engine: Engine, nbytes: int, *, element_bytes: int = 4,
+                   choice: Choice | None = None) -> list[Program]:  # fmt: skip
+        """One program a device; all of them together are the all-reduce."""
+        n = self.cluster.world_size
+        if n == 1 or nbytes == 0:
+            return [iter_nothing() for _ in range(n)]
+        choice = choice or self.choose(nbytes)
+        programs: dict[int, list[Program]] = {device: [] for device in range(n)}
+        if choice.algorithm == "ring":
+            for ring, share in self._shares(nbytes, element_bytes):
+                sizes = split(share, n, element_bytes)
+                for device, program in zip(ring.order, ring_all_reduce(engine, ring.order, sizes,
+                                                                       protocol=choice.protocol), strict=True):  # fmt: skip
+                    programs[device].append(program)
+        elif choice.algorithm == "tree":
+            programs = tree_all_reduce(engine, self._nodes, nbytes, element_bytes=element_bytes,
+                                       slices=slices_of(nbytes // 2), protocol=choice.protocol)  # fmt: skip
+        else:
+            programs = nvls_all_reduce(engine, range(n), nbytes, element_bytes=element_bytes,
+                                       slices=slices_of(nbytes // 8), protocol=choice.protocol)  # fmt: skip
+        return [beside(programs[device], device) for device in range(n)]
+
+    def broadcast(self, engine: Engine, nbytes: int, *, kind: str, members: Sequence[int] | None = None,
+                  root: int = 0) -> dict[int, Program]:  # fmt: skip
+        """From the root along every ring: one program a member."""
+        return self._chains(engine, nbytes, kind, members, root, reduces=False)
+
+    def reduce(self, engine: Engine, nbytes: int, *, kind: str, members: Sequence[int] | None = None,
+               root: int = 0) -> dict[int, Program]:  # fmt: skip
+        """Onto the root along every ring: one program a member."""
+        return self._chains(engine, nbytes, kind, members, root, reduces=True)
+
+    def _chains(self, engine: Engine, nbytes: int, kind: str, members: Sequence[int] | None, root: int, *,
+                reduces: bool) -> dict[int, Program]:  # fmt: skip
+        chosen = list(range(self.cluster.world_size) if members is None else members)
+        programs: dict[int, list[Program]] = {device: [] for device in chosen}
+        protocol = self._chain_protocol(nbytes, len(chosen))
+        for ring, share in self._shares(nbytes, 4):
+            start = ring.order.index(root)
+            order = [device for device in (*ring.order[start:], *ring.order[:start]) if device in programs]
+            if reduces:
+                order = [*order[1:], root]
+            sizes = split(share, slices_of(share), 4)
+            for device, program in zip(order, chain(engine, order, sizes, kind=kind, reduces=reduces,
+                                                    protocol=protocol), strict=True):  # fmt: skip
+                programs[device].append(program)
+        return {device: beside(found, device) for device, found in programs.items()}
+
+    def _chain_protocol(self, nbytes: int, n: int) -> Protocol:
+        per_byte = self._seconds_per_byte(self._ring_edges)
+        return min(self.backend.ring_protocols, key=lambda p: p.base_s + (n - 1) * p.step_s
+                   + nbytes * per_byte / p.bandwidth_fraction)  # fmt: skip
+
+    def _shares(self, nbytes: int, element_bytes: int) -> list[tuple[Ring, int]]:
+        """The bytes of each ring: whole elements, the last ring takes what is left."""
+        left = nbytes
+        shares = []
+        for ring in self.cluster.rings[:-1]:
+            part = min(left, int(nbytes * ring.share) // element_bytes * element_bytes)
+            shares.append((ring, part))
+            left -= part
+        shares.append((self.cluster.rings[-1], left))
+        return [(ring, part) for ring, part in shares if part]
+
+
+def iter_nothing() -> Program:
+    """A program that is done at once."""
+    return
+    yield ()
+
+
+def beside(programs: list[Program], device: int) -> Program:
+    """One program that runs several side by side."""
+    if len(programs) == 1:
+        return programs[0]
+    return _beside(programs, device)
+
+
+def _beside(programs: list[Program], device: int) -> Program:
+    started: list[Handle] = []
+    for number, program in enumerate(programs):
+        started.append((yield spawn(program, f"channel {number}", device, f"channel {number}")))
+    yield wait(*started)

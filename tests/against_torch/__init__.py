@@ -1,0 +1,1 @@
+"""Tests that run a real torch beside the simulator; skipped where torch is not installed."""
