@@ -89,7 +89,7 @@ class Library:
             "tree": (depth, self._latency(tree), self._seconds_per_byte(tree)),
         }
         if self.cluster.multicast:
-            up = min(self.cluster.links[self.cluster.route(i, i - 1).links[0]].bandwidth_bytes_per_s for i in range(n))
+            up = min(self.cluster.links[self.cluster.route(i, (i - 1) % n).links[0]].bandwidth_bytes_per_s for i in range(n))
             costs["nvls"] = 4, self._latency(ring) / 2, (1 + 1 / n) / up
         return costs
 

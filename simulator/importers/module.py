@@ -119,7 +119,7 @@ def _describe(
     unused = tuple(key for key in trained if key not in second.ready)
     require(allow_unused or not unused, f"{name}: no gradient comes for {', '.join(unused[:5])}",
             "every parameter with requires_grad must take part in the loss, or DDP waits for it",
-            "Set requires_grad = False, or pass allow_unused=True here and find_unused_parameters=True to DDP")  # fmt: skip
+            "Set requires_grad = False, or pass allow_unused=True, and find_unused_parameters=True to DDP")  # fmt: skip
     owned: list[list[str]] = [[] for _ in names]
     for key in (*unused, *second.ready):
         owned[second.owner.get(key, len(names) - 2)].append(key)

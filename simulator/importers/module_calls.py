@@ -25,7 +25,7 @@ def torch(submodule: str = "") -> Any:
     try:
         return importlib.import_module(f"torch.{submodule}" if submodule else "torch")
     except ImportError as error:
-        raise InputError("torch is not installed, and reading an nn.Module needs it. Run: pip install torch.") from error
+        raise InputError("torch is not installed; reading an nn.Module needs it. Run: pip install torch.") from error
 
 
 def check(module: Any, example_input: Any) -> int:
@@ -38,7 +38,8 @@ def check(module: Any, example_input: Any) -> int:
             "Pass module.module")  # fmt: skip
     parameters = list(module.parameters())
     require(not any(isinstance(p, nn.parameter.UninitializedParameter) for p in parameters),
-            f"{type(module).__name__} has a lazy parameter", "shapes must be known", "Run one forward first")  # fmt: skip
+            f"{type(module).__name__} has a lazy parameter", "shapes must be known",
+            "Run one forward first")  # fmt: skip
     require(any(p.requires_grad for p in parameters), f"{type(module).__name__} has no parameter with requires_grad",
             "there is no gradient to exchange", "Give a module that is trained")  # fmt: skip
     sizes = [tuple(tensor.shape) for tensor in tensors(example_input)]
@@ -92,7 +93,8 @@ def scalar(output: Any, loss: Loss | None) -> Any:
         good = isinstance(value, torch().Tensor) and value.numel() == 1 and value.requires_grad
         shape = tuple(getattr(value, "shape", ()))
         require(good, f"loss returned a {type(value).__name__} of shape {shape}",
-                "one number that depends on the parameters is needed", "Let it return the mean, for example")  # fmt: skip
+                "one number that depends on the parameters is needed",
+                "Let it return the mean, for example")  # fmt: skip
         return value
     own = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", None)
     found = [own] if isinstance(own, torch().Tensor) else [item for item in tensors(output) if item.requires_grad]

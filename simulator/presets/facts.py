@@ -101,9 +101,11 @@ class ModelFacts:
         """Bytes kept from the forward for the backward, the loss's included."""
         return sum(layer.activation_bytes_per_sample for layer in (*self.layers, self.loss))
 
-    def profile(self, forward: Sequence[Cost], backward: Sequence[Cost], *, device: str, loss: Cost = Cost(),
-                forward_host_s: Sequence[float] = (), backward_host_s: Sequence[float] = (),
-                precision: str = "fp32", source: str = "") -> ModelProfile:  # fmt: skip
+    def profile(
+        self, forward: Sequence[Cost], backward: Sequence[Cost], *, device: str, loss: Cost | None = None,
+        forward_host_s: Sequence[float] = (), backward_host_s: Sequence[float] = (), precision: str = "fp32",
+        source: str = "",
+    ) -> ModelProfile:  # fmt: skip
         """These facts with each layer's seconds on a named device. No host seconds given: the host costs nothing."""
         count = len(self.layers)
         for given, what in ((forward, "forward"), (backward, "backward"),
@@ -119,7 +121,7 @@ class ModelFacts:
         )  # fmt: skip
         return ModelProfile(
             self.name, self.parameters, layers, self.ready_order, self.buffers, self.input_bytes_per_sample,
-            self.output_bytes_per_sample, loss, device, precision, source or self.source,
+            self.output_bytes_per_sample, loss or Cost(), device, precision, source or self.source,
         )  # fmt: skip
 
 

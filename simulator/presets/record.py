@@ -11,10 +11,13 @@ bert-base is BertForSequenceClassification with two classes on 128 tokens (BertM
 Dropout inside attention is 0 in both, elsewhere their default: with it a CPU has no fused attention as CUDA has.
 """
 
+import importlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
+from importlib.metadata import version
+from itertools import pairwise
 from typing import Any
 
 from simulator.errors import unknown
@@ -39,82 +42,68 @@ def record(name: str) -> ModelFacts:
     recipe = RECIPES[name]
     module, example_input, loss = recipe.build()
     _labels()
-    versions = ", ".join(f"{package} {_version(package)}" for package in dict.fromkeys((recipe.package, "torch")))
+    versions = ", ".join(f"{package} {version(package)}" for package in dict.fromkeys((recipe.package, "torch")))
     source = f"{type(module).__name__}, {versions}, recorded on a CPU in training mode at batches %d and %d"
     facts = describe(module, example_input, name=name, loss=loss, batches=recipe.batches,
                      source=source % recipe.batches)  # fmt: skip
     return replace(facts, tokens_per_sample=recipe.tokens_per_sample)
 
 
-def _version(package: str) -> str:
-    from importlib.metadata import version
-
-    return version(package)
-
-
 def _cross_entropy(logits: Any) -> Any:
-    import torch
-
     flat = logits.flatten(0, -2)
-    return torch.nn.functional.cross_entropy(flat, _labels()[: len(flat)])
+    return _module("torch.nn.functional").cross_entropy(flat, _labels()[: len(flat)])
 
 
 @cache
 def _labels() -> Any:
     """Made before the recording begins: a training loop gets its labels from the loader."""
-    import torch
-
+    torch = _module("torch")
     return torch.zeros(4096, dtype=torch.long)
 
 
 def _torchvision(name: str) -> tuple[Any, Any, Callable[[Any], Any]]:
-    import torch
-    import torchvision
-
-    return getattr(torchvision.models, name)(weights=None), torch.randn(2, 3, 224, 224), _cross_entropy
+    module = getattr(_module("torchvision.models"), name)(weights=None)
+    return module, _module("torch").randn(2, 3, 224, 224), _cross_entropy
 
 
 def _gpt2(tokens: int) -> tuple[Any, Any, Callable[[Any], Any]]:
-    import torch
-    import transformers
-
+    torch, transformers = _module("torch"), _module("transformers")
     module = transformers.GPT2LMHeadModel(transformers.GPT2Config(attn_pdrop=0.0, use_cache=False))
     return module.train(), {"input_ids": torch.zeros(1, tokens, dtype=torch.long)}, lambda out: _cross_entropy(out[0])
 
 
 def _bert_base(tokens: int) -> tuple[Any, Any, Callable[[Any], Any]]:
-    import torch
-    import transformers
-
+    torch, transformers = _module("torch"), _module("transformers")
     config = transformers.BertConfig(num_labels=2, attention_probs_dropout_prob=0.0)
-    module = transformers.BertForSequenceClassification(config)
     ids = torch.zeros(2, tokens, dtype=torch.long)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    return module.train(), inputs, lambda out: _cross_entropy(out[0])
+    return transformers.BertForSequenceClassification(config).train(), inputs, lambda out: _cross_entropy(out[0])
 
 
 def _mlp(*widths: int) -> tuple[Any, Any, Callable[[Any], Any]]:
-    import torch
-    from torch import nn
+    nn = _module("torch.nn")
+    linears = [nn.Linear(before, after) for before, after in pairwise(widths)]
+    parts = [part for linear in linears for part in (linear, nn.ReLU())][:-1]
+    return nn.Sequential(*parts), _module("torch").randn(2, widths[0]), _cross_entropy
 
-    layers: list[nn.Module] = []
-    for i, (before, after) in enumerate(zip(widths, widths[1:], strict=False)):
-        layers += [nn.ReLU()] * bool(i) + [nn.Linear(before, after)]
-    return nn.Sequential(*layers), torch.randn(2, widths[0]), _cross_entropy
+
+def _module(name: str) -> Any:
+    """Imported when a recipe needs it: the simulator itself runs without any of these packages."""
+    return importlib.import_module(name)
 
 
 RECIPES: dict[str, Recipe] = {
     **{
-        name: Recipe(lambda name=name: _torchvision(name), "torchvision")  # type: ignore[misc]
+        name: Recipe(partial(_torchvision, name), "torchvision")
         for name in ("resnet50", "vgg16", "resnet18", "alexnet", "densenet121")
     },
-    "gpt2": Recipe(lambda: _gpt2(1024), "transformers", (1, 2), 1024),
-    "gpt2-512": Recipe(lambda: _gpt2(512), "transformers", (1, 2), 512),
-    "gpt2-256": Recipe(lambda: _gpt2(256), "transformers", (1, 2), 256),
-    "gpt2-128": Recipe(lambda: _gpt2(128), "transformers", (1, 2), 128),
-    "bert-base": Recipe(lambda: _bert_base(128), "transformers", (2, 4), 128),
-    "mlp-small": Recipe(lambda: _mlp(784, 512, 256, 10), "torch"),
-    "mlp-wide": Recipe(lambda: _mlp(4096, 4096, 4096, 10), "torch"),
+    "gpt2": Recipe(partial(_gpt2, 1024), "transformers", (1, 2), 1024),
+    "gpt2-512": Recipe(partial(_gpt2, 512), "transformers", (1, 2), 512),
+    "gpt2-256": Recipe(partial(_gpt2, 256), "transformers", (1, 2), 256),
+    "gpt2-128": Recipe(partial(_gpt2, 128), "transformers", (1, 2), 128),
+    "bert-base": Recipe(partial(_bert_base, 128), "transformers", (2, 4), 128),
+    "mlp-small": Recipe(partial(_mlp, 784, 512, 256, 10), "torch"),
+    "mlp-wide": Recipe(partial(_mlp, 4096, 4096, 4096, 10), "torch"),
 }
 
 
