@@ -152,16 +152,16 @@ class Engine:
 
     def channel(self, source: int, target: int, kind: str, *, bandwidth_fraction: float = 1.0,
                 route: Route | None = None) -> Channel:  # fmt: skip
-        """A FIFO from one device to another, by index. The fraction caps each of its transfers.
+        """A FIFO from one device to another, by index. The fraction is what it reaches of the route.
 
         A route of one's own (to host memory, or only up to the switch) may be given; -1 then stands for what is
         no device.
         """
         if route is None:
             route = self.cluster.route(source, target)
-        cap = None if bandwidth_fraction == 1.0 else route.bandwidth_bytes_per_s * bandwidth_fraction
         links = tuple(self._network.links[index] for index in route.links)
-        return Channel(source, target, kind, links, route.links, route.latency_s, route.bandwidth_bytes_per_s, cap)
+        return Channel(source, target, kind, links, route.links, route.latency_s, route.bandwidth_bytes_per_s,
+                       bandwidth_fraction)  # fmt: skip
 
     def start(self, program: Program, *, name: str, rank: int, device: int, resource: str,
               at_s: float = 0.0) -> Actor:  # fmt: skip

@@ -4,7 +4,9 @@ A transfer issued at t waits the latency of its route without using bandwidth, t
 route at once. Alone it ends at `(t + latency_s) + nbytes / bandwidth`: two additions and one division, in this
 order, so that a vectorised ring gives the same bits. When transfers meet on a link, each gets its max-min fair
 rate: the tightest link is divided equally among its flows, those are fixed, the rest is divided again
-(progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). A transfer may carry a cap of its own.
+(progressive filling; Bertsekas and Gallager, Data Networks, section 6.5.2). A protocol that reaches only a fraction of
+a link (flags between the data, for instance) takes 1 / fraction bytes of the link for each byte that it carries: what
+is shared is the wire.
 
 A flow's remaining bytes and end change only when its own rate does. All starts and ends of one instant come before
 one solve. Flows and links are walked in the order in which they came, never by address, so that runs repeat.
@@ -34,19 +36,19 @@ class LinkState:
 class Channel:
     """A FIFO between two ranks: its messages leave one at a time, in the order of the sends."""
 
-    __slots__ = ("arrived", "bandwidth", "busy", "cap", "kind", "latency", "links", "queue", "reader", "route",
+    __slots__ = ("arrived", "bandwidth", "busy", "fraction", "kind", "latency", "links", "queue", "reader", "route",
                  "source", "target")  # fmt: skip
 
     def __init__(self, source: int, target: int, kind: str, links: tuple[LinkState, ...], route: tuple[int, ...],
-                 latency: float, bandwidth: float, cap: float | None) -> None:  # fmt: skip
+                 latency: float, bandwidth: float, fraction: float) -> None:  # fmt: skip
         self.source = source
         self.target = target
         self.kind = kind
         self.links = links
         self.route = route
         self.latency = latency
-        self.bandwidth = bandwidth if cap is None else min(bandwidth, cap)
-        self.cap = cap
+        self.bandwidth = bandwidth if fraction == 1.0 else bandwidth * fraction
+        self.fraction = fraction
         self.busy = False
         self.queue: deque[Flow] = deque()
         self.arrived: deque[Flow] = deque()
@@ -145,7 +147,6 @@ class Network:
 def max_min_rates(flows: dict[Flow, None], count: dict[LinkState, int]) -> dict[Flow, float]:
     """Progressive filling. `count` holds the number of flows on each of their links and is consumed."""
     residual = {link: link.bandwidth for link in count}
-    capped = [flow for flow in flows if flow.channel.cap is not None]
     rates: dict[Flow, float] = {}
     total = len(flows)
     while len(rates) < total:
@@ -157,21 +158,16 @@ def max_min_rates(flows: dict[Flow, None], count: dict[LinkState, int]) -> dict[
                 if fair < share:
                     share = fair
                     tightest = link
-        fixed: list[Flow] | None = None
-        if capped:
-            capped = [flow for flow in capped if flow not in rates]
-            least = min((flow.channel.cap for flow in capped if flow.channel.cap is not None), default=share)
-            if least < share:
-                share = least
-                fixed = [flow for flow in capped if flow.channel.cap == least]
-        if fixed is None:
-            if tightest is None:
-                break
-            fixed = [flow for flow in tightest.flows if flow not in rates]
-        for flow in fixed:
-            rates[flow] = share
-            for link in flow.channel.links:
-                count[link] -= 1
-                left = residual[link] - share
-                residual[link] = left if left > 0.0 else 0.0
+        assert tightest is not None, "a flow that shares has a link"
+        for flow in [flow for flow in tightest.flows if flow not in rates]:
+            channel = flow.channel
+            rates[flow] = share if channel.fraction == 1.0 else share * channel.fraction
+            for link in channel.links:
+                users = count[link] - 1
+                if users:
+                    count[link] = users
+                    left = residual[link] - share
+                    residual[link] = left if left > 0.0 else 0.0
+                else:
+                    del count[link]
     return rates

@@ -70,7 +70,9 @@ GPT2_BLOCK = F32 * (12 * 768**2 + 13 * 768)
 GPT2_MLP_OUT = F32 * (4 * 768**2 + 768)
 
 
-def sizes(parameters: list[Parameter], options: BucketOptions, iteration: int, ready: list[str] | None = None) -> list[int]:
+def sizes(
+    parameters: list[Parameter], options: BucketOptions, iteration: int, ready: list[str] | None = None
+) -> list[int]:
     """Bytes per bucket in launch order."""
     return [bucket.nbytes for bucket in buckets_at(parameters, ready, options, iteration)]
 
@@ -238,7 +240,11 @@ def test_cap_zero_sends_every_tensor_alone_even_an_empty_one() -> None:
 
 
 def test_frozen_parameters_are_left_out() -> None:
-    model = [Parameter("a", (3,)), Parameter("frozen", (9,), requires_grad=False), Parameter("step", (), "int64", False)]
+    model = [
+        Parameter("a", (3,)),
+        Parameter("frozen", (9,), requires_grad=False),
+        Parameter("step", (), "int64", False),
+    ]
     assert steady(model) == [12]
     with pytest.raises(InputError, match="none of 1 parameters is trained.*RuntimeError"):
         buckets_at(model[1:2], None, BucketOptions(), 0)
@@ -347,7 +353,8 @@ def models(draw: st.DrawFn) -> list[Parameter]:
 options = st.builds(
     BucketOptions,
     bucket_cap_mb=st.none() | st.integers(0, 400).map(lambda nbytes: nbytes / MIB),
-    bucket_cap_mb_list=st.none() | st.lists(st.integers(0, 400).map(lambda nbytes: nbytes / MIB), max_size=3).map(tuple),
+    bucket_cap_mb_list=st.none()
+    | st.lists(st.integers(0, 400).map(lambda nbytes: nbytes / MIB), max_size=3).map(tuple),
     find_unused_parameters=st.booleans(),
     static_graph=st.booleans(),
     set_last_bucket_cap=st.booleans(),

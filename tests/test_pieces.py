@@ -86,6 +86,6 @@ def test_bytes_are_conserved_and_no_reduce_piece_of_many_tensors_exceeds_the_lim
     model = [Parameter(str(i), (numel,), dtype, grad) for i, (numel, dtype, grad) in enumerate(tensors)]
     total = sum(p.nbytes for p in model)
     for pieces in PIECES:
-        assert sum(piece.nbytes for piece in pieces(model, limit) if True) == total if pieces is not reduce_pieces else True
+        assert sum(piece.nbytes for piece in pieces(model, limit)) == total
     largest = max((p.nbytes for p in model), default=0)
     assert all(piece.nbytes <= max(limit, largest) for piece in reduce_pieces(model, limit))

@@ -20,9 +20,10 @@ from simulator.collectives.ring import chain, ring_all_reduce, split
 from simulator.collectives.tree import tree_all_reduce
 from simulator.engine import Engine, Handle, Program, spawn, wait
 
-SLICE_BYTES = 512 * 1024
-"""A pipeline's slice: NCCL's default buffer of 4 MiB in 8 steps."""
+SLICE_BYTES = 64 * 1024
+"""The least slice of a pipeline; NCCL's steps are 64 KiB to 512 KiB, by protocol."""
 MOST_SLICES = 32
+MOST_NVLS_SLICES = 64
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,9 @@ class Choice:
     estimate_s: float
 
 
-def slices_of(nbytes: int) -> int:
+def slices_of(nbytes: int, most: int = MOST_SLICES) -> int:
     """How many slices a pipeline cuts a message into."""
-    return max(1, min(MOST_SLICES, -(-nbytes // SLICE_BYTES)))
+    return max(1, min(most, -(-nbytes // SLICE_BYTES)))
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class Library:
                                        slices=slices_of(nbytes // 2), protocol=choice.protocol)  # fmt: skip
         else:
             programs = nvls_all_reduce(engine, range(n), nbytes, element_bytes=element_bytes,
-                                       slices=slices_of(nbytes // 8), protocol=choice.protocol)  # fmt: skip
+                                       slices=slices_of(nbytes // n, MOST_NVLS_SLICES), protocol=choice.protocol)  # fmt: skip
         return [beside(programs[device], device) for device in range(n)]
 
     def broadcast(self, engine: Engine, nbytes: int, *, kind: str, members: Sequence[int] | None = None,

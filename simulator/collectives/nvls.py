@@ -31,7 +31,6 @@ class _Port:
     @staticmethod
     def _channel(engine: Engine, source: int, target: int, link: int, kind: str, protocol: Protocol) -> Channel:
         fact = engine.cluster.links[link]
-        # The cap lies on the whole direction, so the two flows of one direction share the protocol's fraction.
         route = Route((link,), fact.latency_s, fact.bandwidth_bytes_per_s)
         return engine.channel(source, target, kind, route=route, bandwidth_fraction=protocol.bandwidth_fraction)
 
