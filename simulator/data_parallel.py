@@ -111,15 +111,15 @@ class _Process:
         tensors = len(model.unique_parameters) + len(model.buffers)
         yield busy(host.replicate_tensor_s * tensors, "flatten parameters and buffers", lock=self.gil,
                    iteration=iteration, torch_function="comm.broadcast_coalesced")  # fmt: skip
-        pieces = [*broadcast_pieces(model.unique_parameters), *broadcast_pieces(model.buffers)]
-        for number, piece in enumerate(pieces):
-            yield from self.spread(piece, number, iteration)
+        for kind, what, tensors_of_kind in (("replicate", "parameters", model.unique_parameters),
+                                            ("broadcast", "buffers", model.buffers)):  # fmt: skip
+            for number, piece in enumerate(broadcast_pieces(tensors_of_kind)):
+                yield from self.spread(piece, kind, f"{kind} {what}, piece {number}", iteration)
         yield busy(host.replicate_copy_s * tensors * len(self.others), "build the replicas", lock=self.gil,
                    iteration=iteration, torch_function="replicate")  # fmt: skip
 
-    def spread(self, piece: Piece, number: int, iteration: int) -> Program:
+    def spread(self, piece: Piece, kind: str, name: str, iteration: int) -> Program:
         """One piece from device 0 to the others."""
-        name = f"replicate piece {number}"
         flat = [("flat_pieces", piece.nbytes)]
         if not self.others or not piece.nbytes:
             return
@@ -127,13 +127,13 @@ class _Process:
             for index in self.others:
                 yield memory(index, "replicas", piece.nbytes)
             sizes = dict.fromkeys(self.others, piece.nbytes)
-            yield from self.copies(name, "replicate", 0, sizes, iteration, outward=True, holds=flat)
+            yield from self.copies(name, kind, 0, sizes, iteration, outward=True, holds=flat)
             return
-        programs = self.library.broadcast(self.engine, piece.nbytes, kind="replicate", members=self.used)
+        programs = self.library.broadcast(self.engine, piece.nbytes, kind=kind, members=self.used)
         for index in self.used:
             allocates = flat if index == 0 else [("replicas", piece.nbytes)]
             yield launch(Work(
-                self.devices[index].compute, name, "replicate", program=programs[index], after=self.take(index),
+                self.devices[index].compute, name, kind, program=programs[index], after=self.take(index),
                 iteration=iteration, nbytes=piece.nbytes, allocates=allocates, frees=flat if index == 0 else (),
                 torch_function="Broadcast.forward",
             ))  # fmt: skip
@@ -207,7 +207,7 @@ class _Process:
 
     def collect(self, piece: Piece, number: int, iteration: int) -> Program:
         """One piece of gradients from every replica onto device 0."""
-        name = f"reduce piece {number}"
+        name = f"reduce gradients, piece {number}"
         flat = [("flat_pieces", piece.nbytes)]
         kept = [*flat, ("gradients", piece.nbytes)]
         if self.strategy.transport == "peer_copy":

@@ -310,9 +310,16 @@ def test_an_empty_cap_list_counts_as_none_given() -> None:
     assert BucketOptions(2, (1, 3)).first_limits == BucketOptions(2, (1, 3)).rebuilt_limits == (MIB, 3 * MIB)
 
 
-@pytest.mark.parametrize(("order", "named"), [
-    (["a"], "'b'"), (["a", "b", "x"], "'x'"), (["a", "a", "b"], "'a'"), (["a", "a"], "'b'"), (["frozen", "b", "a"], "'frozen'")],
-)  # fmt: skip
+@pytest.mark.parametrize(
+    ("order", "named"),
+    [
+        (["a"], "'b'"),
+        (["a", "b", "x"], "'x'"),
+        (["a", "a", "b"], "'a'"),
+        (["a", "a"], "'b'"),
+        (["frozen", "b", "a"], "'frozen'"),
+    ],
+)
 def test_a_ready_order_must_list_each_trained_parameter_once(order: list[str], named: str) -> None:
     model = [*fp32(a=(1,), b=(2,)), Parameter("frozen", (1,), requires_grad=False)]
     with pytest.raises(InputError, match=f"ready_order.*{named}"):

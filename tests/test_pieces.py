@@ -28,8 +28,13 @@ def test_gpt2_is_broadcast_in_two_pieces_at_construction() -> None:
 
 
 def test_construction_sends_frozen_parameters_and_buffers_too() -> None:
-    net = [Parameter("w", (516,)), Parameter("frozen", (9,), requires_grad=False), Parameter("again", (516,), tied_to="w"),
-           Parameter("bn.running_mean", (16,)), Parameter("bn.num_batches_tracked", (), "int64")]  # fmt: skip
+    net = [
+        Parameter("w", (516,)),
+        Parameter("frozen", (9,), requires_grad=False),
+        Parameter("again", (516,), tied_to="w"),
+        Parameter("bn.running_mean", (16,)),
+        Parameter("bn.num_batches_tracked", (), "int64"),
+    ]
     assert construction_broadcast_buckets(net) == (("float32", 4 * (516 + 9 + 16)), ("int64", 8))
 
 

@@ -78,7 +78,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReducerPair]:
 
 def record(pair: ReducerPair, options: BucketOptions, model: Any, **more: Any) -> tuple[Recording, Recording]:
     """Train under these options."""
-    arguments = {name: getattr(options, name) for name in DDP_ARGUMENTS if getattr(options, name) not in (None, False)}
+    given_values = {name: getattr(options, name) for name in DDP_ARGUMENTS}
+    arguments = {name: value for name, value in given_values.items() if value is not None and value is not False}
     ddp = {**arguments, **more.pop("ddp", {})}
     return pair.run(Task(model, ddp, set_last_bucket_cap=options.set_last_bucket_cap, **more))
 
@@ -213,8 +214,10 @@ def test_a_list_of_caps_holds_from_the_start(pair: ReducerPair) -> None:
     check(pair, options_of(bucket_cap_mb=cap(24), bucket_cap_mb_list=()), plain(1, 2, 3, 4, 5))
 
 
-@pytest.mark.parametrize(("value", "found"), [
-    (float("nan"), "ValueError"), (float("inf"), "OverflowError"), (-1, "TypeError"), (2.0**43, "TypeError")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [(float("nan"), "ValueError"), (float("inf"), "OverflowError"), (-1, "TypeError"), (2.0**43, "TypeError")],
+)
 def test_torch_has_no_use_for_the_caps_that_we_refuse(pair: ReducerPair, value: float, found: str) -> None:
     with pytest.raises(TaskError, match=found):
         pair.run(Task(plain(1), {"bucket_cap_mb": value, "find_unused_parameters": True}))
