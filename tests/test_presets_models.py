@@ -48,7 +48,8 @@ def test_a_preset_has_the_tensors_and_bytes_of_its_model(name: str, tensors: int
 def test_the_recorded_ready_order_gives_the_buckets_that_torch_built(name: str, sizes: list[int]) -> None:
     facts = load_facts(name)
     nbytes = {parameter.name: parameter.nbytes for parameter in facts.parameters}
-    buckets, size = [], 0
+    buckets: list[int] = []
+    size = 0
     for parameter in facts.ready_order:
         size += nbytes[parameter]
         if size >= (25 * 2**20 if buckets else 2**20):
@@ -89,8 +90,8 @@ def test_vgg16_flops_are_those_of_its_convolutions_and_linears() -> None:
 
 
 def test_vgg16_keeps_what_its_backward_reads() -> None:
-    # Each ReLU's output once (in place: the next layer reads the same storage); each pooling's output and int64 indices;
-    # the adaptive pooling's output, 7x7 like its input; after two linears a ReLU, a dropout's mask of bytes and output.
+    # Each ReLU's output once (in place: the next layer reads the same storage), each pooling's output and int64 indices,
+    # the adaptive pooling's output, 7x7 as its input; after two linears a ReLU, a dropout's mask of bytes and output.
     relu = 64 * 224**2 * 2 + 128 * 112**2 * 2 + 256 * 56**2 * 3 + 512 * 28**2 * 3 + 512 * 14**2 * 3
     pool = 64 * 112**2 + 128 * 56**2 + 256 * 28**2 + 512 * 14**2 + 512 * 7**2
     ends = 4 * 512 * 7**2 + 2 * 4096 * (4 + 1 + 4)

@@ -1,0 +1,123 @@
+"""Who is faster, and what the slower one waits for, in one sentence of each language.
+
+DataParallel loses time to three different things, and the sentence tells them apart: the Python thread (replicating
+and launching for all devices under one GIL), GPU 0's link (parameters out, gradients in), GPU 0's memory (outputs,
+gradients and the optimizer pile up on one card). Each is the time on the critical path beyond one device's own step.
+
+Not modelled: what would happen after the cause is removed; simulate that.
+"""
+
+from dataclasses import dataclass
+
+from simulator.compare import Comparison, Run
+from simulator.units import percent, seconds
+
+CAUSES = ("python thread", "GPU 0's link", "GPU 0's memory", "host launches", "all-reduce", "compute")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`cause` is one of CAUSES, for the strategy that the sentence is about."""
+
+    winner: str
+    ratio: float
+    cause: str
+    english: str
+    chinese: str
+
+    def text(self, language: str) -> str:
+        """The sentence in "en" or "zh"."""
+        return self.chinese if language == "zh" else self.english
+
+
+def fits(run: Run) -> list[bool | None]:
+    """For each device whether its peak, context included, fits its memory; None where the memory is not known."""
+    answers: list[bool | None] = []
+    for device, peak, context in zip(run.scenario.cluster.devices, run.metrics.peak_memory_bytes,
+                                     run.metrics.context_bytes, strict=True):  # fmt: skip
+        answers.append(peak + context <= device.memory_bytes if device.memory_bytes else None)
+    return answers
+
+
+def lost_seconds(comparison: Comparison, name: str) -> dict[str, float]:
+    """Seconds of the critical path beyond one device's own step, by what they are spent on."""
+    mine = comparison.runs[name].metrics.critical_seconds
+    alone = comparison.single.metrics.critical_seconds
+    host, link = mine["host"] - alone["host"], mine["communication"] - alone["communication"]
+    return {"host": max(0.0, host), "link": max(0.0, link), "compute": max(0.0, mine["compute"] - alone["compute"])}
+
+
+def cause(comparison: Comparison, name: str) -> str:
+    """What this strategy waits for most, beyond one device's own step."""
+    run = comparison.runs[name]
+    parallel = name == "DataParallel"
+    if parallel and fits(run)[0] is False:
+        return "GPU 0's memory"
+    lost = lost_seconds(comparison, name)
+    worst = max(lost, key=lambda key: lost[key])
+    if lost[worst] < 0.01 * run.step_s:
+        return "compute"
+    if worst == "host":
+        return "python thread" if parallel else "host launches"
+    if worst == "link":
+        return "GPU 0's link" if parallel else "all-reduce"
+    return "compute"
+
+
+_ENGLISH = {
+    "python thread": "DataParallel waits {lost} for its one Python thread",
+    "GPU 0's link": "DataParallel waits {lost} for GPU 0's link",
+    "GPU 0's memory": "DataParallel does not fit GPU 0's memory",
+    "host launches": "DDP waits {lost} for its host threads",
+    "all-reduce": "DDP waits {lost} for all-reduce",
+    "compute": "neither waits for much but compute",
+}
+_CHINESE = {
+    "python thread": "DataParallel 等唯一的 Python 线程 {lost}",
+    "GPU 0's link": "DataParallel 等 0 号卡的链路 {lost}",
+    "GPU 0's memory": "DataParallel 超出 0 号卡的显存",
+    "host launches": "DDP 等主机线程 {lost}",
+    "all-reduce": "DDP 等 all-reduce {lost}",
+    "compute": "两者都主要在计算",
+}
+
+
+def verdict(comparison: Comparison) -> Verdict:
+    """The finding on a comparison of both strategies, or on the one that can run."""
+    if len(comparison.runs) < 2:
+        return _alone(comparison)
+    parallel, distributed = comparison.runs["DataParallel"], comparison.runs["DistributedDataParallel"]
+    ratio = parallel.step_s / distributed.step_s
+    slower = "DataParallel" if ratio >= 1 or fits(parallel)[0] is False else "DistributedDataParallel"
+    why = cause(comparison, slower)
+    lost = lost_seconds(comparison, slower)
+    waits = seconds(lost["host" if why in ("python thread", "host launches") else "link"])
+    overlap = percent(distributed.metrics.overlap)
+    if abs(ratio - 1) < 0.02:
+        first, first_zh = "DataParallel and DDP take the same time within 2 %", "DataParallel 与 DDP 用时相同（2 % 以内）"
+    elif ratio > 1:
+        first = f"DDP is {ratio:.2f}x faster: {overlap} of its communication hides behind the backward"
+        first_zh = f"DDP 快 {ratio:.2f} 倍：{overlap} 的通信被反向掩盖"
+    else:
+        first = f"DataParallel is {1 / ratio:.2f}x faster"
+        first_zh = f"DataParallel 快 {1 / ratio:.2f} 倍"
+    return Verdict(
+        "DataParallel" if ratio < 0.98 else "DistributedDataParallel" if ratio > 1.02 else "neither",
+        max(ratio, 1 / ratio), why, f"{first}; {_ENGLISH[why].format(lost=waits)}.",
+        f"{first_zh}；{_CHINESE[why].format(lost=waits)}。",
+    )  # fmt: skip
+
+
+def _alone(comparison: Comparison) -> Verdict:
+    name, run = next(iter(comparison.runs.items()))
+    why = cause(comparison, name)
+    lost = lost_seconds(comparison, name)
+    waits = seconds(lost["host" if why in ("python thread", "host launches") else "link"])
+    speedup = comparison.speedup(name)
+    short = "DDP" if name == "DistributedDataParallel" else name
+    n = comparison.base.world_size
+    return Verdict(
+        name, speedup, why,
+        f"{short} on {n} devices is {speedup:.2f}x one device; {_ENGLISH[why].format(lost=waits)}.",
+        f"{short} 用 {n} 张卡的加速比为 {speedup:.2f}；{_CHINESE[why].format(lost=waits)}。",
+    )  # fmt: skip
