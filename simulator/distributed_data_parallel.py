@@ -22,6 +22,7 @@ from simulator.buckets import Bucket, buckets_at, rebuild_iteration
 from simulator.collectives.library import Library
 from simulator.engine import Engine, Handle, Program, Stream, Work, busy, launch, memory, wait
 from simulator.model import DTYPE_BYTES
+from simulator.pieces import construction_broadcast_buckets
 from simulator.scenario import DistributedDataParallel, Scenario
 from simulator.training import Device
 
@@ -30,9 +31,26 @@ def start_distributed_data_parallel(engine: Engine, scenario: Scenario, library:
     """Start one program a rank on the engine."""
     rounds = {iteration: _Round.of(engine, scenario, library, iteration) for iteration in scenario.iterations}
     width = scenario.backend.concurrent_collectives
+    constructor = _constructor(engine, scenario, library) if scenario.construction and scenario.world_size > 1 else []
     for rank in range(scenario.world_size):
-        program = _Rank(engine, scenario, rank, Stream("communication", rank, rank, width)).train(rounds)
+        program = _Rank(engine, scenario, rank, Stream("communication", rank, rank, width)).train(constructor, rounds)
         engine.start(program, name=f"rank {rank}", rank=rank, device=rank, resource="host")
+
+
+Collective = tuple[str, int, dict[int, Program]]
+"""Name, bytes, a program for each rank."""
+
+
+def _constructor(engine: Engine, scenario: Scenario, library: Library) -> list[Collective]:
+    """What DistributedDataParallel.__init__ sends: two checks of the parameters, then rank 0's state in flat pieces."""
+    model = scenario.model
+    shapes = 8 * sum(2 * len(parameter.shape) for parameter in model.trained_parameters)
+    pieces = construction_broadcast_buckets((*model.unique_parameters, *model.buffers))
+    calls: list[Collective] = [("number of parameters", 8, library.all_gather(engine, 8, kind="broadcast"))]
+    sizes = [("sizes and strides", shapes)]
+    sizes += [(f"state, piece {number}", piece.nbytes) for number, piece in enumerate(pieces)]
+    calls += [(name, nbytes, library.broadcast(engine, nbytes, kind="broadcast")) for name, nbytes in sizes if nbytes]
+    return calls
 
 
 @dataclass(frozen=True)
@@ -41,7 +59,7 @@ class _Round:
 
     buckets: tuple[Bucket, ...]
     reduces: list[list[Program]]
-    broadcasts: list[tuple[str, int, dict[int, Program]]]
+    broadcasts: list[Collective]
     bitmap: list[Program]
 
     @staticmethod
@@ -87,9 +105,14 @@ class _Rank:
         assert isinstance(strategy, DistributedDataParallel)
         return strategy
 
-    def train(self, rounds: dict[int, _Round]) -> Program:
+    def train(self, constructor: list[Collective], rounds: dict[int, _Round]) -> Program:
         yield from self.device.reserve()
         yield memory(self.rank, "buckets", self.scenario.model.gradient_bytes)
+        sent: list[Work] = []
+        for name, nbytes, programs in constructor:
+            sent.append((yield from self.collective(f"construction: {name}", "broadcast", programs[self.rank], nbytes,
+                                                    None, "DistributedDataParallel.__init__")))  # fmt: skip
+        yield wait(*sent)
         for iteration, this in rounds.items():
             yield from self.iteration(iteration, this)
 
@@ -165,7 +188,7 @@ class _Rank:
                                                    this.bitmap[self.rank], nbytes, iteration,
                                                    "Reducer::all_reduce_local_used_map")))  # fmt: skip
 
-    def collective(self, name: str, kind: str, program: Program, nbytes: int, iteration: int, torch_function: str, *,
+    def collective(self, name: str, kind: str, program: Program, nbytes: int, iteration: int | None, torch_function: str, *,
                    bucket: int | None = None, after: list[Handle] | None = None) -> Program:  # fmt: skip
         """Put one collective on the communication stream. Returns the work."""
         if self.scenario.backend.launch_s:

@@ -140,6 +140,8 @@ class Scenario:
     """Where a batch lies when the step begins: on the device already, or in host memory and copied inside the step."""
     iterations: tuple[int, ...] = (3,)
     """Which iterations to run, one after the other. 3 is steady for every option; 0 has one bucket."""
+    construction: bool = False
+    """Whether the trace begins with DistributedDataParallel's constructor: its checks and rank 0's broadcast."""
     speed: tuple[float, ...] = field(default=())
     """Relative speed of each device; a straggler has less than 1. Empty: all 1."""
 

@@ -246,11 +246,11 @@ def test_frozen_parameters_are_left_out() -> None:
         Parameter("step", (), "int64", False),
     ]
     assert steady(model) == [12]
-    with pytest.raises(InputError, match="none of 1 parameters is trained.*RuntimeError"):
+    with pytest.raises(InputError, match=r"none of 1 parameters is trained.*RuntimeError"):
         buckets_at(model[1:2], None, BucketOptions(), 0)
     with pytest.raises(InputError, match="none of 0 parameters"):
         buckets_at([], None, BucketOptions(), 0)
-    with pytest.raises(InputError, match="'step' of dtype int64.*floating point"):
+    with pytest.raises(InputError, match=r"'step' of dtype int64.*floating point"):
         buckets_at([Parameter("step", (), "int64")], None, BucketOptions(), 0)
 
 

@@ -90,7 +90,7 @@ def test_vgg16_flops_are_those_of_its_convolutions_and_linears() -> None:
 
 
 def test_vgg16_keeps_what_its_backward_reads() -> None:
-    # Each ReLU's output once (in place: the next layer reads the same storage), each pooling's output and int64 indices,
+    # Each ReLU's output once (in place: the next layer reads the same storage), each pooling's output, int64 indices,
     # the adaptive pooling's output, 7x7 as its input; after two linears a ReLU, a dropout's mask of bytes and output.
     relu = 64 * 224**2 * 2 + 128 * 112**2 * 2 + 256 * 56**2 * 3 + 512 * 28**2 * 3 + 512 * 14**2 * 3
     pool = 64 * 112**2 + 128 * 56**2 + 256 * 28**2 + 512 * 14**2 + 512 * 7**2

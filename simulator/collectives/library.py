@@ -16,14 +16,15 @@ from functools import cached_property
 from simulator.backend import Backend, Protocol
 from simulator.cluster import Cluster, Ring
 from simulator.collectives.nvls import nvls_all_reduce
-from simulator.collectives.ring import chain, ring_all_reduce, split
-from simulator.collectives.tree import tree_all_reduce
+from simulator.collectives.ring import chain, ring_all_gather, ring_all_reduce, split
+from simulator.collectives.tree import binomial_broadcast, tree_all_reduce
 from simulator.engine import Engine, Handle, Program, spawn, wait
 
-SLICE_BYTES = 64 * 1024
-"""The least slice of a pipeline; NCCL's steps are 64 KiB to 512 KiB, by protocol."""
-MOST_SLICES = 32
-MOST_NVLS_SLICES = 64
+CHAIN_SLICES = 512 * 1024, 128
+TREE_SLICES = 64 * 1024, 32
+NVLS_SLICES = 64 * 1024, 64
+"""Least bytes and greatest number of a pipeline's slices. NCCL's are 64 to 512 KiB, by protocol, without a greatest
+number; ours keeps a trace readable and costs `(N - 2) / slices` of a chain's time."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,10 @@ class Choice:
     estimate_s: float
 
 
-def slices_of(nbytes: int, most: int = MOST_SLICES) -> int:
+def slices_of(nbytes: int, limits: tuple[int, int]) -> int:
     """How many slices a pipeline cuts a message into."""
-    return max(1, min(most, -(-nbytes // SLICE_BYTES)))
+    least, most = limits
+    return max(1, min(most, -(-nbytes // least)))
 
 
 @dataclass(frozen=True)
@@ -130,15 +132,27 @@ class Library:
                     programs[device].append(program)
         elif choice.algorithm == "tree":
             programs = tree_all_reduce(engine, self._nodes, nbytes, element_bytes=element_bytes,
-                                       slices=slices_of(nbytes // 2), protocol=choice.protocol)  # fmt: skip
+                                       slices=slices_of(nbytes // 2, TREE_SLICES), protocol=choice.protocol)  # fmt: skip
         else:
             programs = nvls_all_reduce(engine, range(n), nbytes, element_bytes=element_bytes,
-                                       slices=slices_of(nbytes // n, MOST_NVLS_SLICES), protocol=choice.protocol)  # fmt: skip
+                                       slices=slices_of(nbytes // n, NVLS_SLICES), protocol=choice.protocol)  # fmt: skip
         return [beside(programs[device], device) for device in range(n)]
+
+    def all_gather(self, engine: Engine, nbytes: int, *, kind: str) -> dict[int, Program]:
+        """Every device contributes that many bytes; along the first ring: one program a device."""
+        order = self.cluster.rings[0].order
+        protocol = self._chain_protocol(nbytes, len(order))
+        sizes = [nbytes] * len(order)
+        return dict(zip(order, ring_all_gather(engine, order, sizes, kind=kind, protocol=protocol), strict=True))
 
     def broadcast(self, engine: Engine, nbytes: int, *, kind: str, members: Sequence[int] | None = None,
                   root: int = 0) -> dict[int, Program]:  # fmt: skip
-        """From the root along every ring: one program a member."""
+        """From the root along every ring (gloo: down a binomial tree): one program a member."""
+        if self.backend.name == "gloo":
+            chosen = range(self.cluster.world_size) if members is None else members
+            order = [root, *(member for member in chosen if member != root)]
+            protocol = self.backend.ring_protocols[0]
+            return dict(zip(order, binomial_broadcast(engine, order, nbytes, kind=kind, protocol=protocol), strict=True))
         return self._chains(engine, nbytes, kind, members, root, reduces=False)
 
     def reduce(self, engine: Engine, nbytes: int, *, kind: str, members: Sequence[int] | None = None,
@@ -156,7 +170,7 @@ class Library:
             order = [device for device in (*ring.order[start:], *ring.order[:start]) if device in programs]
             if reduces:
                 order = [*order[1:], root]
-            sizes = split(share, slices_of(share), 4)
+            sizes = split(share, slices_of(share, CHAIN_SLICES), 4)
             for device, program in zip(order, chain(engine, order, sizes, kind=kind, reduces=reduces,
                                                     protocol=protocol), strict=True):  # fmt: skip
                 programs[device].append(program)

@@ -104,6 +104,19 @@ def ring_all_reduce(engine: Engine, order: Sequence[int], sizes: Sequence[int], 
     return [member(index) for index in range(ring.size)]
 
 
+def ring_all_gather(engine: Engine, order: Sequence[int], sizes: Sequence[int], *, kind: str,
+                    protocol: Protocol = PLAIN_PROTOCOL) -> list[Program]:  # fmt: skip
+    """Member i contributes chunk (i + 1) mod N of the sizes; after N - 1 steps every member has all."""
+    ring = _Ring(engine, order, kind, protocol)
+
+    def member(index: int) -> Program:
+        yield FIRE, ring.joined[index]
+        yield WAIT, (ring.joined[(index + 1) % ring.size],)
+        yield from ring.all_gather(index, sizes, [1 << order[index]] * ring.size, None)
+
+    return [member(index) for index in range(ring.size)]
+
+
 def hierarchical_all_reduce(engine: Engine, groups: Sequence[Sequence[int]], nbytes: int, *, element_bytes: int = 4,
                             kind: str = "all_reduce", protocol: Protocol = PLAIN_PROTOCOL) -> list[Program]:  # fmt: skip
     """Reduce-scatter inside each group, all-reduce of each chunk across groups, all-gather inside.

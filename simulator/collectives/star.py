@@ -49,9 +49,9 @@ def parameter_server(engine: Engine, members: Sequence[int], nbytes: int, *, ser
     shards = split(nbytes, len(servers), element_bytes)
     complete = {server: 0 for server in servers}
     everyone = sum(1 << member for member in members)
-    options = {"bandwidth_fraction": protocol.bandwidth_fraction}
-    push = {(m, s): engine.channel(m, s, kind, **options) for m in members for s in servers if m != s}
-    pull = {(s, m): engine.channel(s, m, kind, **options) for m in members for s in servers if m != s}
+    fraction = protocol.bandwidth_fraction
+    push = {(m, s): engine.channel(m, s, kind, bandwidth_fraction=fraction) for m in members for s in servers if m != s}
+    pull = {(s, m): engine.channel(s, m, kind, bandwidth_fraction=fraction) for m in members for s in servers if m != s}
     summed = {server: Handle(f"the sum on server {server}") for server in servers}
 
     def member(rank: int) -> Program:

@@ -21,13 +21,13 @@ def binomial_all_reduce(engine: Engine, members: Sequence[int], nbytes: int, *, 
                         protocol: Protocol = PLAIN_PROTOCOL) -> list[Program]:  # fmt: skip
     """Reduce to the first member in log2 N rounds, then broadcast in as many."""
     n = len(members)
-    options = {"bandwidth_fraction": protocol.bandwidth_fraction}
+    fraction = protocol.bandwidth_fraction
     rounds = [1 << power for power in range((n - 1).bit_length())]
     up = {}
     for distance in rounds:
         for index in range(distance, n, 2 * distance):
-            up[index] = engine.channel(members[index], members[index - distance], kind, **options)
-    down = {index: engine.channel(members[index - (index & -index)], members[index], kind, **options)
+            up[index] = engine.channel(members[index], members[index - distance], kind, bandwidth_fraction=fraction)
+    down = {index: engine.channel(members[index - (index & -index)], members[index], kind, bandwidth_fraction=fraction)
             for index in range(1, n)}  # fmt: skip
 
     def member(index: int) -> Program:
@@ -47,6 +47,26 @@ def binomial_all_reduce(engine: Engine, members: Sequence[int], nbytes: int, *, 
         for distance in reversed(rounds):
             if distance < parent_round and index + distance < n:
                 yield send(down[index + distance], nbytes, contributions=mask, extra_latency_s=protocol.step_s)
+
+    return [member(index) for index in range(n)]
+
+
+def binomial_broadcast(engine: Engine, members: Sequence[int], nbytes: int, *, kind: str,
+                       protocol: Protocol = PLAIN_PROTOCOL) -> list[Program]:  # fmt: skip
+    """From the first member, whole buffers, in ceil(log2 N) rounds. Gloo's broadcast."""
+    n = len(members)
+    fraction = protocol.bandwidth_fraction
+    down = {index: engine.channel(members[index - (index & -index)], members[index], kind, bandwidth_fraction=fraction)
+            for index in range(1, n)}  # fmt: skip
+
+    def member(index: int) -> Program:
+        if index:
+            yield recv(down[index])
+        span = index & -index if index else 1 << (n - 1).bit_length()
+        while span > 1:
+            span //= 2
+            if index + span < n:
+                yield send(down[index + span], nbytes, contributions=1 << members[0], extra_latency_s=protocol.step_s)
 
     return [member(index) for index in range(n)]
 

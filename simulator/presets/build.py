@@ -16,7 +16,8 @@ from simulator.scenario import OPTIMIZERS, DistributedDataParallel, Scenario, St
 def build_scenario(model: str | ModelProfile, cluster: str | Cluster, *, devices: int | None = None,
                    strategy: Strategy | None = None, batch_per_device: int = 32, global_batch: int | None = None,
                    optimizer: str = "momentum", algorithm: str = "auto", serial: bool = False, inputs: str = "device",
-                   iterations: tuple[int, ...] = (3,), precision: str = "fp32") -> Scenario:  # fmt: skip
+                   iterations: tuple[int, ...] = (3,), precision: str = "fp32",
+                   construction: bool = False) -> Scenario:  # fmt: skip
     """A scenario of presets. Raises InputError, with the known names and the nearest, for an unknown name.
 
     `model` may also be a profile or the path of one (`*.json`), `cluster` a Cluster.
@@ -35,4 +36,5 @@ def build_scenario(model: str | ModelProfile, cluster: str | Cluster, *, devices
     return Scenario(
         profile, machine, strategy or DistributedDataParallel(), backend_for(machine, algorithm=algorithm, serial=serial),
         batch_per_device, global_batch, OPTIMIZERS[optimizer], host_for(machine), inputs, iterations,
+        construction=construction,
     )  # fmt: skip

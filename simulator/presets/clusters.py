@@ -113,8 +113,8 @@ def nvswitch_node(count: int, kind: str, port: float, node: int = 0) -> tuple[li
         links += both_ways(device.name, switch, PCIE4, PCIE_LATENCY / 2, "pcie")
         links += both_ways(switch, socket, PCIE4, PCIE_LATENCY / 2, "pcie")
         hosts.append(socket)
-    for socket in range(1, sockets):
-        links += both_ways(f"cpu{node * sockets}", f"cpu{node * sockets + socket}", QPI, PCIE_LATENCY / 2, "socket")
+    for number in range(1, sockets):
+        links += both_ways(f"cpu{node * sockets}", f"cpu{node * sockets + number}", QPI, PCIE_LATENCY / 2, "socket")
     return devices, links, hosts
 
 

@@ -1,0 +1,143 @@
+"""The command line: `python -m simulator compare | network | buckets | list`.
+
+Exit status 0, or 2 with one line on standard error when an input breaks a rule.
+"""
+
+import argparse
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from simulator.buckets import BucketOptions
+from simulator.errors import InputError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        options.run(options)
+    except InputError as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__.split("\n")[0])
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_compare(commands.add_parser("compare", help="one training step under both strategies, side by side"))
+    network = commands.add_parser("network", help="run the transfers of a file through the network model")
+    network.add_argument("file")
+    network.set_defaults(run=_network)
+    buckets = commands.add_parser("buckets", help="the gradient buckets of a model, in launch order")
+    buckets.add_argument("model", help="a parameter table (*.json) or a preset's name")
+    _add_bucket_options(buckets)
+    buckets.add_argument("--iterations", type=int, default=3, help="how many iterations to list (default 3)")
+    buckets.set_defaults(run=_buckets)
+    names = commands.add_parser("list", help="the models and clusters that are known by name")
+    names.set_defaults(run=_list)
+    return parser
+
+
+def _add_bucket_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--bucket-cap-mb", type=float, help="MiB, as in torch; left out: 1 MiB first, then 25")
+    parser.add_argument("--find-unused-parameters", action="store_true")
+    parser.add_argument("--static-graph", action="store_true")
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--model", default="resnet50", help="a preset's name, or a profile (*.json)")
+    parser.add_argument("--cluster", default="8xV100-pcie", help="a preset's name")
+    parser.add_argument("--devices", type=int, help="use only the first so many devices")
+    parser.add_argument("--batch", type=int, default=32, help="rows per device; DataParallel gets N times as many")
+    parser.add_argument("--global-batch", type=int, help="rows in all, for both strategies")
+    parser.add_argument("--iteration", type=int, default=3, help="which iteration; 0 is the first (default: steady)")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--optimizer", default="momentum", help="none, sgd, momentum or adam")
+    parser.add_argument("--algorithm", default="auto", help="auto, ring, tree or nvls")
+    parser.add_argument("--serial", action="store_true", help="no overlap: all-reduce after the whole backward")
+    parser.add_argument("--inputs", default="device", help="where the batch lies when the step begins: device or host")
+    parser.add_argument("--transport", default="nccl", help="DataParallel: nccl or peer_copy")
+    parser.add_argument("--loss-inside", action="store_true", help="DataParallel: the module computes its loss")
+    _add_bucket_options(parser)
+    parser.add_argument("--gradient-as-bucket-view", action="store_true")
+    parser.add_argument("--construction", action="store_true", help="show DDP's constructor before the iteration")
+    parser.add_argument("--json", action="store_true", help="print numbers for another program")
+    parser.add_argument("--chrome-trace", metavar="FILE", help="write the steps for Perfetto")
+    parser.add_argument("--figure", metavar="FILE", help="write the timeline as *.svg or *.png")
+    parser.add_argument("--language", default="en", choices=("en", "zh"))
+    parser.set_defaults(run=_compare)
+
+
+def _compare(options: argparse.Namespace) -> None:
+    from simulator.compare import compare
+    from simulator.presets.build import build_scenario
+    from simulator.scenario import DataParallel, DistributedDataParallel
+
+    base = build_scenario(
+        options.model, options.cluster, devices=options.devices, batch_per_device=options.batch,
+        global_batch=options.global_batch, optimizer=options.optimizer, algorithm=options.algorithm,
+        serial=options.serial, inputs=options.inputs, iterations=(options.iteration,), precision=options.precision,
+        construction=options.construction,
+    )  # fmt: skip
+    comparison = compare(base, (
+        DataParallel(options.transport, loss_inside=options.loss_inside),
+        DistributedDataParallel(_bucket_options(options), options.gradient_as_bucket_view),
+    ))  # fmt: skip
+    if options.chrome_trace:
+        from simulator.views.chrome_trace import write_comparison
+
+        write_comparison(comparison, Path(options.chrome_trace))
+    if options.figure:
+        from simulator.views.comparison_figure import save_comparison
+
+        save_comparison(comparison, Path(options.figure), options.language)
+    if options.json:
+        print(json.dumps(comparison.as_json(), allow_nan=False))
+        return
+    from simulator.views.report import comparison_text
+
+    colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+    print(comparison_text(comparison, language=options.language, colour=colour))
+
+
+def _network(options: argparse.Namespace) -> None:
+    from simulator.network_file import run_file
+
+    print(json.dumps(run_file(options.file), allow_nan=False))
+
+
+def _buckets(options: argparse.Namespace) -> None:
+    from simulator.bucket_file import bucket_lists, read_parameter_table
+    from simulator.presets.facts import load_facts
+
+    if options.model.endswith(".json") or Path(options.model).exists():
+        table = read_parameter_table(options.model)
+        parameters, ready_order = table.parameters, table.ready_order
+    else:
+        facts = load_facts(options.model)
+        parameters, ready_order = facts.parameters, facts.ready_order
+    print(json.dumps(bucket_lists(parameters, ready_order, _bucket_options(options), options.iterations)))
+
+
+def _bucket_options(options: argparse.Namespace) -> BucketOptions:
+    return BucketOptions(options.bucket_cap_mb, find_unused_parameters=options.find_unused_parameters,
+                         static_graph=options.static_graph)  # fmt: skip
+
+
+def _list(_: argparse.Namespace) -> None:
+    from simulator.presets.clusters import CLUSTERS
+    from simulator.presets.facts import MODEL_NAMES
+
+    for title, names in (("Models", MODEL_NAMES), ("Clusters", CLUSTERS)):
+        print(textwrap.fill(", ".join(names), 78, initial_indent=f"{title}: ", subsequent_indent="  ", break_on_hyphens=False))  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
