@@ -20,7 +20,8 @@ launch strictly by index: bucket i waits for bucket i - 1 even when it is ready 
 Source: torch 2.13 torch/nn/parallel/distributed.py (_BucketCapacityConfig, _ddp_init_helper) and
 torch/csrc/distributed/c10d/reducer.cpp (compute_bucket_assignment_by_size, rebuild_buckets). Releases differ: until
 2.3 the 1 MiB limit of the first bucket held for an explicit bucket_cap_mb too, from 2.4 on only for the default
-(pytorch#121640); bucket_cap_mb_list came with 2.11.
+(pytorch#121640); bucket_cap_mb_list came with 2.11. Read in the wheels of 2.0.0, 2.3.1, 2.4.0, 2.10.0, 2.11.0, 2.12.1
+and 2.14.1; held against live Reducers of 2.3.1 and 2.13.0.
 
 Not modelled: parameters on several devices in one process; delay_all_reduce_named_params; a changed
 dist._DEFAULT_FIRST_BUCKET_BYTES; the Python reducer of torch.compile; bytes of a sparse gradient (they depend on the
