@@ -22,11 +22,12 @@ from dataclasses import dataclass, field
 
 from simulator.collectives.library import Library
 from simulator.collectives.star import fan_in, fan_out
-from simulator.engine import Engine, Handle, Lock, Program, Work, busy, launch, memory, spawn, wait
+from simulator.engine import Engine
 from simulator.pieces import Piece, broadcast_pieces, reduce_pieces
 from simulator.scenario import DataParallel, Scenario
 from simulator.single_device import single_device_iteration
 from simulator.training import Device
+from simulator.verbs import Handle, Lock, Program, Work, busy, launch, memory, spawn, wait
 
 NEVER_RUN = (
     "DataParallel's transport over NCCL was read in torch's source and never run on several GPUs here.",

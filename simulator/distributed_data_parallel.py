@@ -20,11 +20,12 @@ from dataclasses import dataclass, field
 
 from simulator.buckets import Bucket, buckets_at, rebuild_iteration
 from simulator.collectives.library import Library
-from simulator.engine import Engine, Handle, Program, Stream, Work, busy, launch, memory, wait
+from simulator.engine import Engine
 from simulator.model import DTYPE_BYTES
 from simulator.pieces import construction_broadcast_buckets
 from simulator.scenario import DistributedDataParallel, Scenario
 from simulator.training import Device
+from simulator.verbs import Handle, Program, Stream, Work, busy, launch, memory, wait
 
 
 def start_distributed_data_parallel(engine: Engine, scenario: Scenario, library: Library) -> None:

@@ -1,31 +1,35 @@
 """The discrete-event engine: programs against a clock, with three resources and no more.
 
-A **program** is a generator that yields verbs. It runs on a host thread, or as one piece of work on a stream. A
-**stream** does its work in order. A **host thread** is busy for stated times, if need be under a lock that others
-want too (Python's GIL). A **link** shares its bandwidth (`simulator.network`). The engine knows no collective and no
-strategy: a ring, DataParallel's step and a learner's own program are written with the same verbs.
+A **program** is a generator that yields verbs (`simulator.verbs`). It runs on a host thread, or as one piece of work
+on a stream. A **stream** does its work in order (`simulator.streams`). A **host thread** is busy for stated times, if
+need be under a lock that others want too (Python's GIL). A **link** shares its bandwidth (`simulator.network`). The
+engine knows no collective and no strategy: a ring, DataParallel's step and a learner's own program are written with
+the same verbs.
 
 Time is a float64 of seconds. Events of equal time are handled in the order of their making. Every span and every
 transfer records its cause: the one thing, of all that it waited for, that came last. Following causes back from the
 last event is the critical path, without a gap.
 
-Not modelled: a stream's limited queue depth, kernels that run side by side on one stream, preemption.
+Not modelled: host threads that compete for cores.
 """
 
 import gc
-from collections import deque
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable
 from heapq import heappop, heappush
+from itertools import count
 from typing import Any, Protocol
 
 from simulator.cluster import Device, Link, Route
-from simulator.network import Channel, Flow, LinkState, Network
+from simulator.errors import InputError, number
+from simulator.network import END, START, Channel, Event, Flow, Network
+from simulator.streams import Streams, span_row
 from simulator.trace import LinkFact, Trace, Waiting
+from simulator.verbs import (
+    BUSY, FIRE, ISEND, LAUNCH, MEMORY, RECV, SEND, SEND_RECV, SPAWN, WAIT, Handle, Lock, Program, Work,
+)  # fmt: skip
 
-Program = Generator[tuple[Any, ...], Any, Any]
-
-BUSY, LAUNCH, WAIT, SEND, ISEND, RECV, SEND_RECV, SPAWN, FIRE, MEMORY = range(10)
-_START, _END, _RESUME, _COMPUTED = range(4)
+_RESUME, _RELEASE = 2, 4
+_FOREVER = float("inf")
 
 
 class Platform(Protocol):
@@ -43,75 +47,6 @@ class Platform(Protocol):
         """The route between two devices, by index."""
 
 
-class Handle:
-    """Something that will be done: a piece of work, a program, a send, a signal."""
-
-    __slots__ = ("cause", "done", "name", "waiters")
-
-    def __init__(self, name: str = "signal") -> None:
-        self.name = name
-        self.done = False
-        self.cause: int | None = None
-        """Once done: the id of the span or transfer whose end made it so."""
-        self.waiters: list[Actor | Work] = []
-
-
-class Work(Handle):
-    """A piece of work for a stream: `seconds` of a device's time, or a program that runs until it returns."""
-
-    __slots__ = ("after", "allocates", "blockers", "bucket", "frees", "group", "id", "iteration", "kind", "lane",
-                 "nbytes", "program", "rank", "rate", "remaining", "seconds", "seq", "since", "start", "stream",
-                 "torch_function", "version")  # fmt: skip
-
-    def __init__(self, stream: "Stream", name: str, kind: str, seconds: float = 0.0, *, program: Program | None = None,
-                 after: Iterable[Handle] = (), iteration: int | None = None, bucket: int | None = None,
-                 group: str | None = None, seq: int | None = None, nbytes: int | None = None,
-                 allocates: Sequence[tuple[str, int]] = (), frees: Sequence[tuple[str, int]] = (),
-                 torch_function: str = "", rank: int | None = None) -> None:  # fmt: skip
-        super().__init__(name)
-        self.stream = stream
-        self.kind = kind
-        self.seconds = seconds
-        self.program = program
-        self.after = after
-        self.iteration = iteration
-        self.bucket = bucket
-        self.group = group
-        self.seq = seq
-        self.nbytes = nbytes
-        self.allocates = allocates
-        self.frees = frees
-        self.torch_function = torch_function
-        self.rank = stream.rank if rank is None else rank
-        self.blockers = 0
-        self.version = 0
-
-
-class Stream:
-    """An in-order queue of work on a device. `width` pieces may run at once (gloo's two worker threads)."""
-
-    __slots__ = ("device", "lanes", "name", "queue", "rank", "running")
-
-    def __init__(self, name: str, device: int, rank: int, width: int = 1) -> None:
-        self.name = name
-        self.device = device
-        self.rank = rank
-        self.queue: deque[Work] = deque()
-        self.running: dict[Work, None] = {}
-        self.lanes = list(range(width))
-
-
-class Lock:
-    """What one host thread at a time may hold; the others wait in the order in which they came."""
-
-    __slots__ = ("holder", "name", "waiting")
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.holder: Actor | None = None
-        self.waiting: deque[tuple[Actor, tuple[Any, ...]]] = deque()
-
-
 class Actor(Handle):
     """A program in progress."""
 
@@ -127,7 +62,7 @@ class Actor(Handle):
         self.result: Any = None
         self.span: int | None = None
         self.work: Work | None = None
-        self.waits_for: Any = ""
+        self.waits_for: Channel | Lock | tuple[Handle, ...] = ()
 
 
 class Engine:
@@ -136,17 +71,15 @@ class Engine:
     def __init__(self, cluster: Platform, *, compute_slowdown: float = 0.0) -> None:
         self.cluster = cluster
         self.now = 0.0
-        self._heap: list[tuple[float, int, int, Any, int]] = []
-        self._serial = 0
-        self._next_id = 0
-        self._network = Network(tuple(link.bandwidth_bytes_per_s for link in cluster.links), self._schedule_end)
-        self._spans: list[tuple[Any, ...]] = []
+        self.spans: list[tuple[Any, ...]] = []
+        self.memory: list[tuple[Any, ...]] = []
         self._transfers: list[tuple[Any, ...]] = []
-        self._memory: list[tuple[Any, ...]] = []
         self._actors: list[Actor] = []
-        self._slowdown = compute_slowdown
-        self._communicating = [0] * len(cluster.devices)
-        self._computing: list[dict[Work, None]] = [{} for _ in cluster.devices]
+        self._calendar: list[Event] = []
+        self._serial = count(1)
+        self.next_id = count(1).__next__
+        self._network = Network(tuple(link.bandwidth_bytes_per_s for link in cluster.links), self._calendar, self._serial)
+        self._streams = Streams(self, len(cluster.devices), compute_slowdown)
 
     # ---- building
 
@@ -168,63 +101,60 @@ class Engine:
         """Let a program begin on a host thread at a time."""
         actor = Actor(program, name, rank, device, resource)
         self._actors.append(actor)
-        self._push(at_s, _RESUME, actor, 0)
+        self.push(number(at_s, "at_s"), _RESUME, actor, 0)
         return actor
 
     # ---- running
 
     def run(self, *, provenance: str = "", unverified: tuple[str, ...] = ()) -> Trace:
         """Handle events until none is left. Garbage collection rests meanwhile: nothing here is cyclic garbage."""
-        heap = self._heap
-        network = self._network
-        changed = network.changed
         collecting = gc.isenabled()
         gc.disable()
         try:
-            self._handle_all(heap, network, changed)
+            self._handle_all()
         finally:
             if collecting:
                 gc.enable()
         return self._trace(provenance, unverified)
 
-    def _handle_all(self, heap: list[tuple[float, int, int, Any, int]], network: Network,
-                    changed: dict[LinkState, None]) -> None:  # fmt: skip
-        while heap:
-            now, _, code, item, version = heappop(heap)
-            self.now = now
-            if code == _START:
-                network.begin(item, now)
-            elif code == _END:
+    def _handle_all(self) -> None:
+        """An event that is void does not move time."""
+        calendar, network = self._calendar, self._network
+        changed = network.changed
+        while calendar:
+            now, _, code, item, version = heappop(calendar)
+            if code == END:
                 if item.version == version:
+                    self.now = now
                     self._arrive(item, now)
+            elif code == START:
+                self.now = now
+                network.begin(item, now)
             elif code == _RESUME:
+                self.now = now
                 self._step(item, item.result)
+            elif code == _RELEASE:
+                self.now = now
+                self._release(item)
             elif item.version == version:
-                self._finish_work(item, item.id)
-            if changed and (not heap or heap[0][0] > now):
-                network.settle(now)
+                self.now = now
+                self._streams.finish(item, item.id)
+            if changed and (not calendar or calendar[0][0] > self.now):
+                network.settle(self.now)
 
-    def _push(self, time: float, code: int, item: Any, version: int) -> None:
-        self._serial += 1
-        heappush(self._heap, (time, self._serial, code, item, version))
-
-    def _schedule_end(self, time: float, flow: Flow) -> None:
-        self._serial += 1
-        heappush(self._heap, (time, self._serial, _END, flow, flow.version))
-
-    def _id(self) -> int:
-        self._next_id += 1
-        return self._next_id
+    def push(self, time: float, code: int, item: Any, version: int) -> None:
+        """Put an event on the calendar."""
+        heappush(self._calendar, (time, next(self._serial), code, item, version))
 
     # ---- programs
 
     def _step(self, actor: Actor, value: Any) -> None:
         """Let a program run until it has to wait."""
-        send = actor.program.send
+        resume = actor.program.send
         try:
             while True:
-                verb = send(value)
-                code = verb[0]
+                verb = resume(value)
+                code = verb[0] if verb.__class__ is tuple and verb else None
                 if code == SEND_RECV:
                     _, out, nbytes, chunk, contributions, values, extra, source = verb
                     self._issue(Flow(out, nbytes, chunk, contributions, values, extra, actor.span, actor), actor.cause)
@@ -233,12 +163,12 @@ class Engine:
                         actor.result = source.arrived.popleft()
                     else:
                         actor.pending = 2
-                        source.reader = actor
+                        self._read(source, actor)
                     actor.waits_for = source
                     return
                 elif code == LAUNCH:
-                    self._launch(verb[1], actor.cause)
                     value = verb[1]
+                    self._streams.launch(value, actor.cause)
                 elif code == BUSY:
                     self._busy(actor, verb)
                     return
@@ -250,7 +180,7 @@ class Engine:
                     source = verb[1]
                     if not source.arrived:
                         actor.pending = 1
-                        source.reader = actor
+                        self._read(source, actor)
                         actor.waits_for = source
                         return
                     value = source.arrived.popleft()
@@ -261,23 +191,24 @@ class Engine:
                     self._issue(Flow(*verb[1:7], actor.span, actor), actor.cause)
                     return
                 elif code == ISEND:
-                    value = Handle("send")
+                    value = Handle("a send to end")
                     self._issue(Flow(*verb[1:7], actor.span, value), actor.cause)
                 elif code == FIRE:
-                    self._done(verb[1], actor.cause)
+                    self.done(verb[1], actor.cause)
                     value = None
                 elif code == SPAWN:
                     value = self._spawn(actor, verb)
                 elif code == MEMORY:
-                    self._memory.append((self.now, verb[1], verb[2], verb[3]))
+                    self.memory.append((self.now, verb[1], verb[2], verb[3]))
                     value = None
                 else:
-                    raise AssertionError(f"unknown verb {verb!r}")
+                    raise InputError(f"program {actor.name!r} yielded {verb!r}: a program yields verbs. "
+                                     "Use those of simulator.verbs, and `yield from` for a program in a program.")  # fmt: skip
         except StopIteration as finished:
             actor.result = finished.value
             if actor.work is not None:
-                self._finish_work(actor.work, actor.cause)
-            self._done(actor, actor.cause)
+                self._streams.finish(actor.work, actor.cause)
+            self.done(actor, actor.cause)
 
     def _spawn(self, parent: Actor, verb: tuple[Any, ...]) -> Actor:
         _, program, name, device, resource = verb
@@ -285,15 +216,27 @@ class Engine:
         child.cause = parent.cause
         child.span = parent.span
         self._actors.append(child)
-        self._push(self.now, _RESUME, child, 0)
+        self.push(self.now, _RESUME, child, 0)
         return child
 
+    def run_work(self, work: Work, cause: int | None) -> None:
+        """Let the program of a piece of work begin now."""
+        assert work.program is not None
+        actor = Actor(work.program, work.name, work.rank, work.stream.device, work.stream.name)
+        actor.cause = cause
+        actor.span = work.id
+        actor.work = work
+        self._actors.append(actor)
+        self.push(self.now, _RESUME, actor, 0)
+
     def _busy(self, actor: Actor, verb: tuple[Any, ...]) -> None:
+        if not 0.0 <= verb[1] < _FOREVER:
+            number(verb[1], f"seconds of {verb[2]!r}")
         lock = verb[4]
         if lock is not None:
             if lock.holder is not None:
                 lock.waiting.append((actor, verb))
-                actor.waits_for = lock.name
+                actor.waits_for = lock
                 return
             lock.holder = actor
         self._occupy(actor, verb, actor.cause)
@@ -301,78 +244,77 @@ class Engine:
     def _occupy(self, actor: Actor, verb: tuple[Any, ...], cause: int | None) -> None:
         """The thread works for `seconds`; the end of that is an event."""
         _, seconds, name, kind, lock, iteration, torch_function = verb
-        number = self._id()
+        number = self.next_id()
         end = self.now + seconds
-        self._spans.append((number, name, kind, actor.rank, actor.device, actor.resource, self.now, end, iteration,
-                            None, None, None, None, cause, torch_function, 0, None))  # fmt: skip
+        self.spans.append((number, name, kind, actor.rank, actor.device, actor.resource, self.now, end, iteration,
+                           None, None, None, None, cause, torch_function, 0, None))  # fmt: skip
         actor.cause = number
         actor.result = None
         if lock is None:
-            self._push(end, _RESUME, actor, 0)
+            self.push(end, _RESUME, actor, 0)
         else:
-            release = Actor(self._release(lock, actor, number), "release", actor.rank, actor.device, actor.resource)
-            self._push(end, _RESUME, release, 0)
+            self.push(end, _RELEASE, lock, 0)
 
-    def _release(self, lock: Lock, actor: Actor, cause: int) -> Program:
+    def _release(self, lock: Lock) -> None:
+        """The holder is done: the next one gets the lock, then the holder's program goes on."""
+        actor = lock.holder
+        assert actor is not None
         lock.holder = None
         if lock.waiting:
             other, verb = lock.waiting.popleft()
             lock.holder = other
-            self._occupy(other, verb, cause)
+            self._occupy(other, verb, actor.cause)
         self._step(actor, None)
-        return
-        yield ()
 
-    def _wait(self, actor: Actor, handles: Iterable[Handle]) -> bool:
+    def _wait(self, actor: Actor, handles: tuple[Handle, ...]) -> bool:
         """Whether the actor has to wait for some of the handles."""
-        actor.pending = 0
+        pending = 0
         for handle in handles:
             if not handle.done:
                 handle.waiters.append(actor)
-                actor.pending += 1
-                actor.waits_for = handle
-        actor.result = None
-        return actor.pending > 0
+                pending += 1
+        if pending:
+            actor.pending = pending
+            actor.waits_for = handles
+            actor.result = None
+        return pending > 0
 
-    def _done(self, handle: Handle, cause: int | None) -> None:
+    def done(self, handle: Handle, cause: int | None) -> None:
+        """A handle is done: whoever waits for it and nothing else goes on."""
         handle.done = True
         handle.cause = cause
-        waiters, handle.waiters = handle.waiters, []
-        for waiter in waiters:
-            if isinstance(waiter, Work):
-                waiter.blockers -= 1
-                if not waiter.blockers:
-                    self._start_next(waiter.stream, cause)
-            else:
-                self._wake(waiter, cause)
-
-    def _wake(self, actor: Actor, cause: int | None) -> None:
-        actor.pending -= 1
-        if not actor.pending:
-            actor.cause = cause
-            self._step(actor, actor.result)
+        waiters = handle.waiters
+        if waiters:
+            handle.waiters = []
+            for waiter in waiters:
+                if isinstance(waiter, Work):
+                    waiter.blockers -= 1
+                    if not waiter.blockers:
+                        self._streams.start_next(waiter.stream, cause)
+                else:
+                    waiter.pending -= 1
+                    if not waiter.pending:
+                        waiter.cause = cause
+                        self._step(waiter, waiter.result)
 
     # ---- transfers
 
+    def _read(self, channel: Channel, actor: Actor) -> None:
+        if channel.reader is not None:
+            raise InputError(f"programs {channel.reader.name!r} and {actor.name!r} both receive from the channel from "
+                             f"{channel.source} to {channel.target}: a channel has one reader at a time. "
+                             "Give each its own channel.")  # fmt: skip
+        channel.reader = actor
+
     def _issue(self, flow: Flow, cause: int | None) -> None:
-        self._next_id += 1
-        flow.id = self._next_id
+        flow.id = self.next_id()
         channel = flow.channel
         if channel.busy:
             channel.queue.append(flow)
         else:
             channel.busy = True
-            self._depart(flow, cause)
-
-    def _depart(self, flow: Flow, cause: int | None) -> None:
-        flow.cause = cause
-        now = flow.issue = self.now
-        latency = flow.channel.latency + flow.extra
-        if latency:
-            self._serial += 1
-            heappush(self._heap, (now + latency, self._serial, _START, flow, 0))
-        else:
-            self._network.begin(flow, now)
+            flow.cause = cause
+            self._network.depart(flow, self.now)
 
     def _arrive(self, flow: Flow, now: float) -> None:
         self._network.finish(flow)
@@ -383,7 +325,9 @@ class Engine:
                                 flow.start, now, flow.nbytes, flow.chunk, flow.contributions, flow.span, flow.cause,
                                 flow.values, rates and tuple(rates)))  # fmt: skip
         if channel.queue:
-            self._depart(channel.queue.popleft(), number)
+            following = channel.queue.popleft()
+            following.cause = number
+            self._network.depart(following, now)
         else:
             channel.busy = False
         reader = channel.reader
@@ -399,91 +343,12 @@ class Engine:
                 sender.cause = number
                 self._step(sender, sender.result)
         elif sender is not None:
-            self._done(sender, number)
+            self.done(sender, number)
         if reader is not None:
             reader.pending -= 1
             if not reader.pending:
                 reader.cause = number
                 self._step(reader, flow)
-
-    # ---- streams
-
-    def _launch(self, work: Work, cause: int | None) -> None:
-        for handle in work.after:
-            if not handle.done:
-                handle.waiters.append(work)
-                work.blockers += 1
-        work.after = ()
-        work.stream.queue.append(work)
-        self._start_next(work.stream, cause)
-
-    def _start_next(self, stream: Stream, cause: int | None) -> None:
-        """Start what stands first in the queue, if it waits for nothing and a lane is free."""
-        while stream.queue and stream.lanes and not stream.queue[0].blockers:
-            self._start_work(stream.queue.popleft(), cause)
-
-    def _start_work(self, work: Work, cause: int | None) -> None:
-        stream = work.stream
-        stream.running[work] = None
-        work.lane = stream.lanes.pop(0)
-        work.id = self._id()
-        work.start = self.now
-        work.cause = cause
-        for category, nbytes in work.allocates:
-            self._memory.append((self.now, stream.device, category, nbytes))
-        if work.program is not None:
-            actor = Actor(work.program, work.name, work.rank, stream.device, stream.name)
-            actor.cause = cause
-            actor.span = work.id
-            actor.work = work
-            self._actors.append(actor)
-            if self._slowdown:
-                self._set_communicating(stream.device, 1)
-            self._push(self.now, _RESUME, actor, 0)
-        elif self._slowdown:
-            self._computing[stream.device][work] = None
-            work.remaining = work.seconds
-            work.since = self.now
-            work.rate = 1.0 - self._slowdown if self._communicating[stream.device] else 1.0
-            self._push(self.now + work.remaining / work.rate, _COMPUTED, work, work.version)
-        else:
-            self._push(self.now + work.seconds, _COMPUTED, work, 0)
-
-    def _set_communicating(self, device: int, change: int) -> None:
-        """Compute runs slower while a collective runs on its device: its end moves when that changes."""
-        before = self._communicating[device] > 0
-        self._communicating[device] += change
-        if (self._communicating[device] > 0) != before:
-            for work in self._computing[device]:
-                work.remaining = max(0.0, work.remaining - work.rate * (self.now - work.since))
-                work.since = self.now
-                work.rate = 1.0 if before else 1.0 - self._slowdown
-                work.version += 1
-                self._push(self.now + work.remaining / work.rate, _COMPUTED, work, work.version)
-
-    def _finish_work(self, work: Work, cause: int | None) -> None:
-        """`cause` is the work itself, or the last transfer of its program: who waits follows that."""
-        stream = work.stream
-        del stream.running[work]
-        stream.lanes.append(work.lane)
-        stream.lanes.sort()
-        for category, nbytes in work.frees:
-            self._memory.append((self.now, stream.device, category, -nbytes))
-        if self._slowdown:
-            if work.program is not None:
-                self._set_communicating(stream.device, -1)
-            else:
-                del self._computing[stream.device][work]
-        self._record(work, self.now)
-        self._done(work, cause)
-        self._start_next(stream, cause)
-
-    def _record(self, work: Work, end: float | None) -> None:
-        stream = work.stream
-        resource = stream.name if work.lane == 0 else f"{stream.name} {work.lane + 1}"
-        self._spans.append((work.id, work.name, work.kind, work.rank, stream.device, resource, work.start, end,
-                            work.iteration, work.bucket, work.group, work.seq, work.nbytes, work.cause,
-                            work.torch_function, 0, None))  # fmt: skip
 
     # ---- the end
 
@@ -493,76 +358,18 @@ class Engine:
             if not actor.done:
                 waiting.append(Waiting(actor.rank, actor.resource, _name(actor.waits_for)))
                 if actor.work is not None:
-                    self._record(actor.work, None)
-        names = [device.name for device in self.cluster.devices]
+                    self.spans.append(span_row(actor.work, None))
+        waiting += [Waiting(work.rank, work.stream.name, _name(tuple(work.after))) for work in self._streams.stuck()]
+        names = tuple(device.name for device in self.cluster.devices)
         links = tuple(LinkFact(link.name, link.source, link.target, link.bandwidth_bytes_per_s, link.latency_s,
                                link.kind) for link in self.cluster.links)  # fmt: skip
-        return Trace(tuple(names), links, self._spans, self._transfers, self._memory,
+        return Trace(names, links, self.spans, self._transfers, self.memory,
                      provenance=provenance, waiting=tuple(waiting), unverified=unverified, end_s=self.now)  # fmt: skip
 
 
-def _name(awaited: Any) -> str:
+def _name(awaited: Channel | Lock | Iterable[Handle]) -> str:
     if isinstance(awaited, Channel):
         return f"a message from {awaited.source} to {awaited.target}"
-    if isinstance(awaited, Handle):
+    if isinstance(awaited, Lock):
         return awaited.name
-    return str(awaited) or "nothing it named"
-
-
-# ---- verbs, as programs write them
-
-
-def busy(seconds: float, name: str, kind: str = "host", *, lock: Lock | None = None, iteration: int | None = None,
-         torch_function: str = "") -> tuple[Any, ...]:  # fmt: skip
-    """The host thread works for that many seconds, holding the lock if one is given."""
-    return BUSY, seconds, name, kind, lock, iteration, torch_function
-
-
-def launch(work: Work) -> tuple[Any, ...]:
-    """Put work at the end of its stream; gives back the work, to wait for."""
-    return LAUNCH, work
-
-
-def wait(*handles: Handle) -> tuple[Any, ...]:
-    """Go on when all of them are done."""
-    return WAIT, handles
-
-
-def send(channel: Channel, nbytes: int, *, chunk: int | None = None, contributions: int | None = None,
-         values: Any = None, extra_latency_s: float = 0.0) -> tuple[Any, ...]:  # fmt: skip
-    """Send and go on when the bytes have arrived."""
-    return SEND, channel, nbytes, chunk, contributions, values, extra_latency_s
-
-
-def isend(channel: Channel, nbytes: int, *, chunk: int | None = None, contributions: int | None = None,
-          values: Any = None, extra_latency_s: float = 0.0) -> tuple[Any, ...]:  # fmt: skip
-    """Send and go on at once; gives back a handle. Sends of one channel leave one after the other."""
-    return ISEND, channel, nbytes, chunk, contributions, values, extra_latency_s
-
-
-def recv(channel: Channel) -> tuple[Any, ...]:
-    """Wait for the next message: a value with `nbytes`, `chunk`, `contributions` and `values`."""
-    return RECV, channel
-
-
-def send_recv(out: Channel, nbytes: int, source: Channel, *, chunk: int | None = None,
-              contributions: int | None = None, values: Any = None,
-              extra_latency_s: float = 0.0) -> tuple[Any, ...]:  # fmt: skip
-    """Send to one neighbour and receive from another; go on when both are done. Gives back the message."""
-    return SEND_RECV, out, nbytes, chunk, contributions, values, extra_latency_s, source
-
-
-def spawn(program: Program, name: str, device: int, resource: str) -> tuple[Any, ...]:
-    """Start another host thread; gives back its handle."""
-    return SPAWN, program, name, device, resource
-
-
-def fire(handle: Handle) -> tuple[Any, ...]:
-    """Mark a signal as done."""
-    return FIRE, handle
-
-
-def memory(device: int, category: str, nbytes: int) -> tuple[Any, ...]:
-    """A device gains (or loses) bytes of a category now."""
-    return MEMORY, device, category, nbytes
-
+    return ", ".join(handle.name for handle in awaited if not handle.done)

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from simulator.cluster import Device, Link, Route
-from simulator.engine import Engine, Handle, Program, busy, fire, isend, wait
+from simulator.engine import Engine
 from simulator.errors import InputError, number, require, whole
+from simulator.verbs import Handle, Program, busy, fire, isend, wait
 
 
 class _Platform(NamedTuple):

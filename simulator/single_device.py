@@ -3,9 +3,10 @@
 Not modelled: nothing beyond `simulator.training`.
 """
 
-from simulator.engine import Engine, Program
+from simulator.engine import Engine
 from simulator.scenario import Scenario
 from simulator.training import Device
+from simulator.verbs import Program
 
 
 def start_single_device(engine: Engine, scenario: Scenario) -> None:

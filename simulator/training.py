@@ -10,10 +10,11 @@ Not modelled: the caching allocator's rounding and fragmentation; kernels' works
 
 from collections.abc import Sequence
 
-from simulator.engine import Engine, Handle, Lock, Program, Stream, Work, busy, isend, launch, memory, wait
+from simulator.engine import Engine
 from simulator.errors import require
 from simulator.model import Layer
 from simulator.scenario import Scenario
+from simulator.verbs import Handle, Lock, Program, Stream, Work, busy, isend, launch, memory, wait
 
 
 class Device:

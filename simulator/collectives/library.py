@@ -18,7 +18,8 @@ from simulator.cluster import Cluster, Ring
 from simulator.collectives.nvls import nvls_all_reduce
 from simulator.collectives.ring import chain, ring_all_gather, ring_all_reduce, split
 from simulator.collectives.tree import binomial_broadcast, tree_all_reduce
-from simulator.engine import Engine, Handle, Program, spawn, wait
+from simulator.engine import Engine
+from simulator.verbs import Handle, Program, spawn, wait
 
 CHAIN_SLICES = 512 * 1024, 128
 TREE_SLICES = 64 * 1024, 32

@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from simulator.backend import PLAIN_PROTOCOL, Protocol
 from simulator.cluster import Route
 from simulator.collectives.ring import split
-from simulator.engine import Engine, Handle, Program, fire, isend, send, wait
+from simulator.engine import Engine
 from simulator.network import Channel
+from simulator.verbs import Handle, Program, fire, isend, send, wait
 
 SWITCH = -1
 

@@ -17,8 +17,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from simulator.backend import PLAIN_PROTOCOL, Protocol
-from simulator.engine import FIRE, SEND_RECV, WAIT, Engine, Handle, Program, isend, recv, wait
+from simulator.engine import Engine
 from simulator.network import Channel
+from simulator.verbs import FIRE, SEND_RECV, WAIT, Handle, Program, isend, recv, wait
 
 Values = list[Any]
 

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 from simulator.backend import PLAIN_PROTOCOL, Protocol
 from simulator.collectives.ring import split
-from simulator.engine import Engine, Handle, Program, fire, isend, recv, wait
+from simulator.engine import Engine
+from simulator.verbs import Handle, Program, fire, isend, recv, wait
 
 
 def fan_out(engine: Engine, root: int, sizes: dict[int, int], *, kind: str, in_turn: bool = True,

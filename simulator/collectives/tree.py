@@ -14,7 +14,8 @@ from collections.abc import Sequence
 
 from simulator.backend import PLAIN_PROTOCOL, Protocol
 from simulator.collectives.ring import split
-from simulator.engine import Engine, Handle, Program, fire, isend, recv, send, wait
+from simulator.engine import Engine
+from simulator.verbs import Handle, Program, fire, isend, recv, send, wait
 
 
 def binomial_all_reduce(engine: Engine, members: Sequence[int], nbytes: int, *, kind: str = "all_reduce",

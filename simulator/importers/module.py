@@ -34,6 +34,7 @@ def describe(
 
     example_input: a tensor, a tuple of positional or a dict of keyword arguments (for one argument that is itself a
     tuple or a dict: a tuple around it). Every tensor in it is split along its first dimension, as DataParallel does.
+    Module and input on the meta device give the same facts, without the memory and the time.
     loss: from what the module returns to a scalar, counted apart from the layers; without it the backward starts from
     the output's own `loss` if it has one, else from the sum of its tensors.
     Raises InputError, also for a parameter whose gradient never comes, unless allow_unused.

@@ -2,7 +2,7 @@
 
 Each file in `models/` is what `simulator.importers.module.describe` reads off one real forward and backward on a CPU,
 in training mode, fp32, with the loss outside the module. Only shapes matter, so weights are random and nothing is
-downloaded. A test records ResNet-18 again and compares. Needs 10 GB of memory for gpt2 and, in its own environment:
+downloaded. A test records ResNet-18 again and compares. gpt2 needs 6 GB of memory. In an environment of its own:
 
     pip install torch==2.14.1 torchvision==0.29.1 transformers==5.24.0
 

@@ -1,0 +1,166 @@
+"""Models by name on a device by name: recorded facts, and seconds scaled until one published step is met.
+
+    seconds of a layer = slowness * roofline(layer, batch)           (simulator.presets.roofline)
+    slowness           = published seconds of the device / the sum of all layers' rooflines at that batch
+
+The published step fixes one number, `slowness`; every other batch, and every other published row of that model and
+device, is predicted. Rows that fix and rows that are predicted stand side by side in CALIBRATION, and
+tests/test_presets_calibrated.py prints predicted against published. Where a model has no row on a device, the median
+slowness of the models of its class there is taken (convolutions, or matrix products only), then that of all devices;
+`source` says so. A layer's seconds are the line through its rooflines at batch 1 and at the calibrating batch.
+
+The host pays `forward_launch_s` a kernel and `backward_launch_s` a parameter tensor: see `simulator.presets.machines`.
+Published rows of one model on one device differ by a fifth and more: fp32 ResNet-50 on a V100 from 330 to 402
+images/s, by software, memory layout and clock.
+
+Not modelled: kernels too small to fill a device (small batches come out too fast unless the host is slower), the
+speed of other memory layouts, tokens per sample other than the recorded ones.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import median
+
+from simulator.errors import InputError
+from simulator.model import Cost, ModelProfile
+from simulator.presets.calibration import CALIBRATION, Calibration, Row
+from simulator.presets.facts import MODEL_NAMES, LayerFacts, ModelFacts, load_facts
+from simulator.presets.machines import MACHINES, Machine, load_machine
+from simulator.presets.roofline import layer_shares
+from simulator.scenario import OPTIMIZERS
+
+__all__ = ["CALIBRATION", "MODELS", "Calibration", "Row", "Slowness", "load_model", "slowness_of"]
+
+MODELS = MODEL_NAMES
+HALF = {"amp", "bf16"}
+"""Precisions in which kernels move half the recorded bytes."""
+
+
+@dataclass(frozen=True)
+class Slowness:
+    """By how much a device is slower than its roofline for one model, and where that is from."""
+
+    value: float
+    batch: int
+    source: str
+    calibrated: bool
+    """False: no published row; the median of others."""
+
+
+def load_model(name: str, device_kind: str, *, precision: str = "fp32") -> ModelProfile:
+    """The preset on that device. Raises InputError, with the known names, for an unknown model, device or precision."""
+    load_facts_once(name)
+    load_machine(device_kind)
+    return _load(name, device_kind, precision)
+
+
+@lru_cache(maxsize=64)
+def _load(name: str, device_kind: str, precision: str) -> ModelProfile:
+    facts, machine = load_facts_once(name), MACHINES[device_kind]
+    slowness = slowness_of(name, device_kind, precision=precision)
+    one, many = _rooflines(facts, machine, precision, 1), _rooflines(facts, machine, precision, slowness.batch)
+    costs = [tuple(_line(a, b, slowness) for a, b in zip(at_one, at_many, strict=True))
+             for at_one, at_many in zip(one, many, strict=True)]  # fmt: skip
+    trained = {parameter.name for parameter in facts.parameters if parameter.requires_grad and parameter.tied_to is None}
+    (loss_forward, loss_backward), layers = costs[-1], costs[:-1]
+    return facts.profile(
+        [forward for forward, _ in layers], [backward for _, backward in layers], device=device_kind,
+        loss=Cost(loss_forward.fixed_s + loss_backward.fixed_s, loss_forward.per_sample_s + loss_backward.per_sample_s),
+        forward_host_s=[layer.forward_kernels * machine.forward_launch_s for layer in facts.layers],
+        backward_host_s=[len(trained.intersection(layer.parameters)) * machine.backward_launch_s for layer in facts.layers],
+        precision=precision, source=f"{facts.source}; {slowness.source}; host: {machine.source}",
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=32)
+def load_facts_once(name: str) -> ModelFacts:
+    """`load_facts`, read once."""
+    return load_facts(name)
+
+
+def slowness_of(name: str, device_kind: str, *, precision: str = "fp32") -> Slowness:
+    """The slowness of a model on a device: from its published row, or the median of the nearest others."""
+    load_facts_once(name)
+    _peak(load_machine(device_kind), load_facts_once(name), precision)
+    found = _calibrated().get((name, device_kind, precision))
+    if found is not None:
+        return found
+    relatives = _relatives(name, device_kind, precision)
+    what, values = next((what, values) for what, values in relatives if values)
+    value = median(slowness.value for slowness in values)
+    batch = int(median(slowness.batch for slowness in values))
+    return Slowness(value, batch, f"no published row of {name} on {device_kind} in {precision}: {value:.2f} times the "
+                    f"roofline, the median of {what} ({len(values)})", calibrated=False)  # fmt: skip
+
+
+def _relatives(name: str, device_kind: str, precision: str) -> list[tuple[str, list[Slowness]]]:
+    kind = _class(load_facts_once(name))
+    family = re.sub(r"-\d+$", "", name)
+    known = _calibrated()
+
+    def those(same_device: bool, same_precision: bool, same_family: bool, same_class: bool) -> list[Slowness]:
+        return [slowness for (model, device, given), slowness in known.items()
+                if (not same_device or device == device_kind) and (not same_precision or given == precision)
+                and (not same_family or re.sub(r"-\d+$", "", model) == family)
+                and (not same_class or _class(load_facts_once(model)) == kind)]  # fmt: skip
+
+    return [
+        (f"{family} there", those(True, True, True, True)),
+        (f"models with {kind} there", those(True, True, False, True)),
+        (f"{family} on all devices", those(False, True, True, True)),
+        (f"models with {kind} on all devices", those(False, True, False, True)),
+        (f"models with {kind} in all precisions", those(False, False, False, True)),
+        ("all models", list(known.values())),
+    ]
+
+
+def _class(facts: ModelFacts) -> str:
+    return "convolutions" if any(len(parameter.shape) > 2 for parameter in facts.parameters) else "matrix products"
+
+
+def _peak(machine: Machine, facts: ModelFacts, precision: str) -> float:
+    """FLOP/s of the precision; fp32 convolutions use TF32 where there is one, as torch does by default."""
+    peaks = machine.peak_flops_per_s
+    if precision not in peaks:
+        raise InputError(f"precision {precision!r} on {machine.kind}: it has {', '.join(peaks)}. Use one of them.")
+    if precision == "fp32" and _class(facts) == "convolutions":
+        return peaks.get("tf32", peaks["fp32"])
+    return peaks[precision]
+
+
+def _rooflines(facts: ModelFacts, machine: Machine, precision: str, batch: int) -> list[tuple[float, float]]:
+    """(forward_s, backward_s) of each layer and, last, of the loss, on a device that reaches its peaks."""
+    memory = machine.memory_bytes_per_s * (2 if precision in HALF else 1)
+    peak = _peak(machine, facts, precision)
+    loss: LayerFacts = facts.loss
+    return [*layer_shares(facts, peak, memory, batch),
+            (loss.forward_bytes(batch) / memory, loss.backward_bytes(batch) / memory)]  # fmt: skip
+
+
+def _line(at_one: float, at_many: float, slowness: Slowness) -> Cost:
+    """The line through both batches. A roofline is convex in the batch, so that it never begins below zero."""
+    if slowness.batch == 1:
+        return Cost(0.0, at_one * slowness.value)
+    slope = (at_many - at_one) / (slowness.batch - 1)
+    return Cost(max(0.0, at_one - slope) * slowness.value, slope * slowness.value)
+
+
+@lru_cache(maxsize=1)
+def _calibrated() -> Mapping[tuple[str, str, str], Slowness]:
+    return dict(_slownesses(CALIBRATION.items()))
+
+
+def _slownesses(
+    rows: Iterable[tuple[tuple[str, str, str], Calibration]],
+) -> Iterable[tuple[tuple[str, str, str], Slowness]]:
+    for (name, kind, precision), calibration in rows:
+        facts, machine, row = load_facts_once(name), load_machine(kind), calibration.row
+        optimizer = OPTIMIZERS[row.optimizer].moved_copies * sum(
+            p.nbytes for p in facts.parameters if p.requires_grad and p.tied_to is None
+        ) / machine.host.device_memory_bytes_per_s  # fmt: skip
+        ideal = sum(map(sum, _rooflines(facts, machine, precision, row.batch))) * row.work
+        value = (row.step_s(facts.tokens_per_sample) - optimizer) / ideal
+        source = f"{value:.2f} times the roofline, so that {row.text} is met"
+        yield (name, kind, precision), Slowness(value, row.batch, source, calibrated=True)

@@ -1,0 +1,216 @@
+"""Traces as the bytes that the drawing in the browser reads: columns of whole nanoseconds, and every word it shows.
+
+One entry of `what` is a name, a kind, a torch function, bytes and a bucket; thousands of spans share a few hundred of
+them. A lane lists, for its spans in time order, the gap before each (`s`), its length (`d`), its entry (`w`) and its
+cause (`c`): how many spans further up in the panel, over all of its lanes, the one stands that let it start; 0 is none.
+Spans of no length are left out, and a cause that is one of them is replaced by its own. Where spans of a lane
+overlap, as two collectives of gloo do, the lane is repeated.
+
+What one Python process runs under its GIL is one lane (`python`), whatever device it launches for: that it is one, and
+full, is the lesson. All other host threads of a device never run at the same time and share its `host` lane.
+
+Not modelled: transfers link by link; they stand behind the spans of their collectives.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.trace import KINDS, MEMORY_CATEGORIES, Span, Trace, Transfer
+
+HERE = Path(__file__).parent
+SCRIPTS = ("trace.js", "theme.js", "paint.js", "memory.js", "pointer.js", "timeline.js")
+NS = 1e9
+ROLES = ("python", "host", "compute", "communication")
+
+
+@dataclass(frozen=True, eq=False)
+class Panel:
+    """One run to draw."""
+
+    key: str
+    title: str
+    trace: Trace
+    group: str = ""
+    """A heading above; neighbours with the same one share it."""
+    result: str = ""
+    """What stands beside the title once the run is over."""
+    factor: str = ""
+    """The one number of the run, large."""
+    alone_s: float | None = None
+    """One device's own step, drawn as a mark."""
+    memory_limits: Sequence[int] = ()
+    """Bytes of each device's memory; 0 is not known."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """How the drawing begins."""
+
+    shown: tuple[int, ...] = (0, 1, -1)
+    """Devices whose lanes are open; negative ones count from the end."""
+    roles: tuple[str, ...] = ROLES
+    """Lanes that are drawn."""
+    memory: bool = True
+    autoplay: bool = False
+    """Play once, from the start, when a run is seen for the first time (never against a wish for less motion)."""
+
+
+def script() -> str:
+    """The one JavaScript module of the drawing."""
+    return "\n".join((HERE / name).read_text(encoding="utf-8") for name in SCRIPTS)
+
+
+def style_sheet() -> str:
+    """Its CSS."""
+    return (HERE / "timeline.css").read_text(encoding="utf-8")
+
+
+def timeline_data(panels: Sequence[Panel], *, language: str, words: Mapping[str, str], palette: Mapping[str, Any],
+                  look: Look = Look(), rename: Callable[[str], str] = str) -> bytes:  # fmt: skip
+    """The JSON that `timeline.js` reads. `words` are its texts, `palette` colours and names of kinds and categories."""
+    table = _Table(rename)
+    drawn = [_panel(panel, table) for panel in panels]
+    runs = {"kinds": KINDS, "categories": MEMORY_CATEGORIES, "what": table.columns(), "panels": drawn}
+    same = _digest(json.dumps(runs, separators=(",", ":")))
+    body = {
+        "language": language, "words": dict(words), "palette": palette, "same": same,
+        "look": {"shown": look.shown, "roles": look.roles, "memory": look.memory, "autoplay": look.autoplay}, **runs,
+    }  # fmt: skip
+    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return f'{{"v":"{_digest(text)}",{text[1:]}'.encode()
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2s(text.encode(), digest_size=6).hexdigest()
+
+
+class _Table:
+    """The entries of `what`, each once."""
+
+    def __init__(self, rename: Callable[[str], str]) -> None:
+        self.rename = rename
+        self.rows: dict[tuple[str, str, str, int | None, int | None], int] = {}
+
+    def index(self, span: Span) -> int:
+        key = (span.name, span.kind, span.torch_function, span.nbytes, span.bucket)
+        return self.rows.setdefault(key, len(self.rows))
+
+    def columns(self) -> dict[str, list[Any]]:
+        functions = list(dict.fromkeys(row[2] for row in self.rows))
+        numbers = {name: number for number, name in enumerate(functions)}
+        kinds = {kind: number for number, kind in enumerate(KINDS)}
+        return {
+            "name": [self.rename(row[0]) for row in self.rows],
+            "kind": [kinds.get(row[1], kinds["host"]) for row in self.rows],
+            "function": [numbers[row[2]] for row in self.rows],
+            "functions": functions,
+            "bytes": [-1 if row[3] is None else row[3] for row in self.rows],
+            "bucket": [-1 if row[4] is None else row[4] for row in self.rows],
+        }
+
+
+def _panel(panel: Panel, table: _Table) -> dict[str, Any]:
+    trace = panel.trace
+    lanes = _lanes(trace)
+    number: dict[int, int] = {}
+    for _, _, spans in lanes:
+        for span in spans:
+            number[span.id] = len(number)
+    columns = []
+    for device, role, spans in lanes:
+        gaps, lengths, entries, causes = [], [], [], []
+        now = 0
+        for span in spans:
+            start = round(span.start_s * NS)
+            end = round((trace.end_s if span.end_s is None else span.end_s) * NS)
+            gaps.append(start - now)
+            lengths.append(end - start)
+            entries.append(table.index(span))
+            cause = _cause(trace, span, number)
+            causes.append(0 if cause is None else number[span.id] - cause)
+            now = end
+        columns.append({"device": device, "role": role, "s": gaps, "d": lengths, "w": entries, "c": causes})
+    return {
+        "key": panel.key, "title": panel.title, "group": panel.group, "result": panel.result, "factor": panel.factor,
+        "alone": None if panel.alone_s is None else round(panel.alone_s * NS),
+        "end": round(trace.end_s * NS), "devices": len(trace.devices), "lanes": columns,
+        "unfinished": [f"{waiting.resource} {waiting.waits_for}" for waiting in trace.waiting],
+        "memory": _memory(trace) if "memory" in trace.covers else [],
+        "limits": list(panel.memory_limits),
+    }  # fmt: skip
+
+
+def role_of(span: Span) -> str:
+    """Which lane of its device a span stands in."""
+    resource = span.resource
+    if resource.startswith("python"):
+        return "python"
+    if resource.startswith(("compute", "communication")):
+        return resource.split()[0]
+    return "host"
+
+
+def _lanes(trace: Trace) -> list[tuple[int, str, list[Span]]]:
+    found: dict[tuple[int, int], list[list[Span]]] = {}
+    for span in trace.spans:
+        if span.end_s is not None and span.end_s <= span.start_s:
+            continue
+        role = role_of(span)
+        device = -1 if role == "python" else span.device
+        rows = found.setdefault((device, ROLES.index(role)), [])
+        for row in rows:
+            last = row[-1].end_s
+            if last is not None and last <= span.start_s + 1e-12:
+                row.append(span)
+                break
+        else:
+            rows.append([span])
+    return [(device, ROLES[role], row) for (device, role), rows in sorted(found.items()) for row in rows]
+
+
+def _cause(trace: Trace, span: Span, shown: Mapping[int, int]) -> int | None:
+    """The nearest cause that is drawn: behind a transfer stands its collective, behind a mark what it waited for."""
+    wanted = span.cause
+    while wanted is not None:
+        if wanted in shown and wanted != span.id:
+            return shown[wanted]
+        record = trace.by_id.get(wanted)
+        if record is None:
+            return None
+        if isinstance(record, Transfer) and record.span is not None and record.span not in (wanted, span.id):
+            wanted = record.span
+        else:
+            wanted = record.cause
+    return None
+
+
+def _memory(trace: Trace) -> list[dict[str, list[int]]]:
+    """For each device its changes: nanoseconds since the last one, category, bytes; one per instant and category."""
+    return [_changes(changes) for changes in _by_device(trace)]
+
+
+def _by_device(trace: Trace) -> list[dict[tuple[int, int], int]]:
+    found: list[dict[tuple[int, int], int]] = [{} for _ in trace.devices]
+    categories = {category: number for number, category in enumerate(MEMORY_CATEGORIES)}
+    for change in trace.memory:
+        key = round(change.time_s * NS), categories[change.category]
+        found[change.device][key] = found[change.device].get(key, 0) + change.nbytes
+    return found
+
+
+def _changes(changes: Mapping[tuple[int, int], int]) -> dict[str, list[int]]:
+    kept = [(time, category, nbytes) for (time, category), nbytes in sorted(changes.items()) if nbytes]
+    times = [time for time, _, _ in kept]
+    return {"t": _differences(times), "k": [row[1] for row in kept], "b": [row[2] for row in kept]}
+
+
+def _differences(values: Iterable[int]) -> list[int]:
+    before, found = 0, []
+    for value in values:
+        found.append(value - before)
+        before = value
+    return found
