@@ -11,7 +11,7 @@ How many collectives of one process group run at once: NCCL 1 (one internal stre
 Not modelled: NCCL's tuner plugins, CollNet/SHARP between nodes, CTA and channel counts below the ring share.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from simulator.errors import number, require, unknown, whole
 
@@ -47,6 +47,8 @@ class Backend:
     ring_protocols: tuple[Protocol, ...] = (PLAIN_PROTOCOL,)
     tree_protocols: tuple[Protocol, ...] = (PLAIN_PROTOCOL,)
     nvls_protocols: tuple[Protocol, ...] = (PLAIN_PROTOCOL,)
+    chain_protocols: tuple[Protocol, ...] = ()
+    """For broadcast and reduce, which load each link in one direction only. Empty: the ring's."""
     concurrent_collectives: int = 1
     launch_s: float = 0.0
     """Host seconds to enqueue one collective."""
@@ -69,44 +71,59 @@ class Backend:
                                 (self.nvls_protocols, "nvls")):  # fmt: skip
             require(bool(protocols), f"{name}_protocols is empty", "at least one is needed", "Add a Protocol")
 
+    @property
+    def of_chains(self) -> "Backend":
+        """This library with the protocols of broadcast and reduce in place of the ring's."""
+        return replace(self, ring_protocols=self.chain_protocols) if self.chain_protocols else self
+
 
 PLAIN = Backend()
 
 
-def _nccl(fractions: tuple[float, float, float], nvls_fraction: float, source: str, *, network: bool = False,
-          **options: object) -> Backend:  # fmt: skip
-    ll, ll128, simple = fractions
-    hops = (2.7e-6, 4.0e-6, 14.0e-6) if network else (0.6e-6, 1.9e-6, 3.4e-6)
-    tree_hops = (5.0e-6, 8.5e-6, 14.0e-6) if network else (0.6e-6, 1.25e-6, 4.0e-6)
-    return Backend(
-        name="nccl",
-        algorithm="auto",
-        ring_protocols=(
-            Protocol("LL", 6.6e-6, hops[0], ll),
-            Protocol("LL128", 14.0e-6, hops[1], ll128),
-            Protocol("Simple", 8.4e-6, hops[2], simple),
-        ),
-        tree_protocols=(
-            Protocol("LL", 6.8e-6, tree_hops[0], 0.92 * ll / 1.9),
-            Protocol("LL128", 14.0e-6, tree_hops[1], 0.92 * ll128 * 7 / 9),
-            Protocol("Simple", 8.4e-6, tree_hops[2], 0.92 * simple),
-        ),
-        nvls_protocols=(Protocol("Simple", 25.0e-6, 0.0, nvls_fraction),),
-        source=source,
-        **options,  # type: ignore[arg-type]
-    )
+Latencies = tuple[float, float, float]
+"""Microseconds of a step by LL, LL128, Simple; the wire's own latency is in them."""
+HARDWARE: dict[str, tuple[Latencies, Latencies]] = {
+    "nvlink": ((0.6, 1.9, 3.4), (0.6, 1.25, 4.0)),
+    "pcie": ((1.0, 2.5, 5.7), (1.0, 1.9, 4.0)),
+    "network": ((2.7, 4.0, 14.0), (5.0, 8.5, 14.0)),
+}
+"""NCCL's hwLat (tuning.cc): a step of the ring and of the tree, by what it crosses."""
+BASES: tuple[Latencies, Latencies] = ((6.6, 14.0, 8.4), (6.8, 14.0, 8.4))
+"""NCCL's baseLat: ring and tree."""
+NAMES = ("LL", "LL128", "Simple")
 
 
-def nccl(reached: float = 1.0, *, nvls_reached: float = 0.69, algorithm: str = "auto", network: bool = False,
-         launch_s: float = 10e-6, serial: bool = False, compute_slowdown: float = 0.0, source: str = "") -> Backend:  # fmt: skip
+def nccl(reached: float = 1.0, *, ll_reached: float | None = None, chain_reached: float | None = None,
+         nvls_reached: float = 0.69, algorithm: str = "auto", link: str = "nvlink", network: bool | float = False,
+         wire_s: float = 0.0, slower_s: float = 0.0, launch_s: float = 10e-6, serial: bool = False,
+         compute_slowdown: float = 0.0, source: str = "") -> Backend:  # fmt: skip
     """NCCL. `reached` is the fraction of a link that its Simple protocol reaches, from a published table.
 
-    LL reaches half of that and LL128 0.92 of it (tuning.cc). `nvls_reached` 0.69: 8 x H100, 4 GiB, algbw 275 GB/s
-    times 9/8 bytes on the wire over 450 GB/s (NVIDIA/nccl#1455). `network`: some ring edge crosses nodes.
+    LL128 reaches 0.92 of it and LL half, or `ll_reached` of the link (tuning.cc caps it per generation); a chain, which
+    loads a link in one direction only, may reach `chain_reached`. `nvls_reached` 0.69: 8 x H100, 4 GiB, algbw 275 GB/s
+    times 9/8 bytes on the wire over 450 GB/s (NVIDIA/nccl#1455). `network`: the part of a ring's steps that crosses
+    nodes (True: all). `wire_s`: latency that the cluster's links already add to a step. `slower_s`: what a step takes
+    beyond tuning.cc's, from the smallest messages of a published table.
     """
-    backend = _nccl((0.5 * reached, 0.92 * reached, reached), nvls_reached, source, network=network,
-                    launch_s=launch_s, serial=serial, compute_slowdown=compute_slowdown)  # fmt: skip
-    return Backend(**{**backend.__dict__, "algorithm": algorithm})
+    inside, across, crossing = HARDWARE[link], HARDWARE["network"], float(network)
+
+    def protocols(which: int, fractions: tuple[float, float, float]) -> tuple[Protocol, ...]:
+        made = []
+        for index, name in enumerate(NAMES):
+            step = (1 - crossing) * inside[which][index] + crossing * across[which][index]
+            made.append(Protocol(name, BASES[which][index] * 1e-6, max(0.0, step * 1e-6 - wire_s) + slower_s,
+                                 min(1.0, fractions[index])))  # fmt: skip
+        return tuple(made)
+
+    ll = 0.5 * reached if ll_reached is None else ll_reached
+    chain = reached if chain_reached is None else chain_reached
+    return Backend(
+        "nccl", algorithm, protocols(0, (ll, 0.92 * reached, reached)),
+        protocols(1, (0.92 * ll / 1.9, 0.92 * 0.92 * reached * 7 / 9, 0.92 * reached)),
+        (Protocol("Simple", 25e-6, 0.0, nvls_reached),),
+        chain_protocols=protocols(0, (ll * chain / reached, 0.92 * chain, chain)), launch_s=launch_s, serial=serial,
+        compute_slowdown=compute_slowdown, source=source,
+    )  # fmt: skip
 
 
 def gloo(step_s: float = 50e-6, reached: float = 1.0, *, source: str = "") -> Backend:

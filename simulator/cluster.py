@@ -9,7 +9,7 @@ Not modelled: adaptive routing, packets, a device's copy engines.
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from simulator.errors import InputError, number, require, whole
 
@@ -41,11 +41,10 @@ class Link:
     kind: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "bandwidth_bytes_per_s", number(
-            self.bandwidth_bytes_per_s, f"bandwidth_bytes_per_s of link {self.source}->{self.target}", exclusive=True))  # fmt: skip
-        object.__setattr__(
-            self, "latency_s", number(self.latency_s, f"latency_s of link {self.source}->{self.target}")
-        )
+        edge = f"of link {self.source}->{self.target}"
+        bandwidth = number(self.bandwidth_bytes_per_s, f"bandwidth_bytes_per_s {edge}", exclusive=True)
+        object.__setattr__(self, "bandwidth_bytes_per_s", bandwidth)
+        object.__setattr__(self, "latency_s", number(self.latency_s, f"latency_s {edge}"))
 
     @property
     def name(self) -> str:
@@ -60,6 +59,21 @@ class Route:
     links: tuple[int, ...]
     latency_s: float
     bandwidth_bytes_per_s: float
+
+
+class Platform(Protocol):
+    """What the engine needs of a cluster."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """All devices."""
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """All links, in the order that a route's indices mean."""
+
+    def route(self, source: int, target: int) -> Route:
+        """The route between two devices, by index."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +120,9 @@ class Cluster:
         require(abs(total - 1.0) < 1e-12 and all(ring.share > 0 for ring in self.rings),
                 f"ring shares of cluster {self.name!r} sum to {total:g}", "shares are positive and sum to 1",
                 "Rescale them")  # fmt: skip
-        require(not self.hosts or len(self.hosts) == len(self.devices), f"{len(self.hosts)} hosts of cluster {self.name!r}",
-                "one name a device", f"Give {len(self.devices)} names")  # fmt: skip
+        require(not self.hosts or len(self.hosts) == len(self.devices),
+                f"{len(self.hosts)} hosts of cluster {self.name!r}", "one name a device",
+                f"Give {len(self.devices)} names")  # fmt: skip
         fraction = number(self.copy_fraction, "copy_fraction", exclusive=True)
         require(fraction <= 1.0, f"copy_fraction {fraction:g}", "a copy reaches at most its route", "Use 1 or less")
         for index in range(1, len(self.devices)):
@@ -188,9 +203,7 @@ class Cluster:
                 link = self.links[index]
                 if link.target not in done and link.target not in barred:
                     serial += 1
-                    heapq.heappush(
-                        heap, (cost + 1.0 / link.bandwidth_bytes_per_s, serial, link.target, (*path, index))
-                    )
+                    heapq.heappush(heap, (cost + 1.0 / link.bandwidth_bytes_per_s, serial, link.target, (*path, index)))
         return None
 
     def take(self, count: int) -> "Cluster":

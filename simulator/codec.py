@@ -15,7 +15,7 @@ from typing import Any
 from simulator.backend import Backend, Protocol
 from simulator.buckets import BucketOptions
 from simulator.cluster import Cluster, Device, Link, Ring
-from simulator.errors import InputError
+from simulator.errors import InputError, parse_json
 from simulator.model import Cost, Layer, ModelProfile, Parameter
 from simulator.scenario import DataParallel, DistributedDataParallel, Host, Optimizer, Scenario, SingleDevice
 
@@ -33,8 +33,8 @@ def to_json(value: object) -> str:
 def from_json(text: str) -> Any:
     """The value that `to_json` wrote. Raises InputError when the text is damaged or breaks a rule."""
     try:
-        return _build(json.loads(text))
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+        return _build(parse_json(text, "JSON"))
+    except (KeyError, TypeError, AttributeError) as problem:
         raise InputError(f"JSON: {problem!r}. What `to_json` wrote is needed. Write the file again.") from None
 
 
@@ -100,4 +100,4 @@ def _matches(item: object, hint: Any) -> bool:
         return isinstance(item, (int, float)) and not isinstance(item, bool)
     if hint is int:
         return isinstance(item, int) and not isinstance(item, bool)
-    return hint is type(None) and item is None or isinstance(hint, type) and isinstance(item, hint)
+    return (hint is type(None) and item is None) or (isinstance(hint, type) and isinstance(item, hint))

@@ -13,7 +13,7 @@ from typing import Any
 
 from simulator.errors import InputError
 from simulator.metrics import Metrics
-from simulator.scenario import DataParallel, DistributedDataParallel, Scenario, SingleDevice
+from simulator.scenario import DataParallel, DistributedDataParallel, Scenario, SingleDevice, data_parallel_obstacle
 from simulator.simulate import simulate
 from simulator.trace import Trace
 
@@ -117,8 +117,9 @@ def compare(base: Scenario, strategies: tuple[DataParallel | DistributedDataPara
     runs: dict[str, Run] = {}
     impossible: dict[str, str] = {}
     for strategy in chosen:
-        if isinstance(strategy, DataParallel) and base.cluster.nodes > 1:
-            impossible[strategy.name] = f"one process sees one machine, and {base.cluster.name} has {base.cluster.nodes}"
+        obstacle = data_parallel_obstacle(base.cluster) if isinstance(strategy, DataParallel) else None
+        if obstacle:
+            impossible[strategy.name] = obstacle
         else:
             runs[strategy.name] = Run.of(replace(base, strategy=strategy))
     if not runs:

@@ -18,7 +18,7 @@ Not modelled: non-tensor inputs; a module that changes its buffers in replicas (
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulator.collectives.library import Library
 from simulator.collectives.star import fan_in, fan_out
@@ -36,6 +36,7 @@ NEVER_RUN = (
 
 def start_data_parallel(engine: Engine, scenario: Scenario, library: Library) -> None:
     """Start the one process on the engine."""
+    library = replace(library, backend=library.backend.of_chains)
     engine.start(_Process(engine, scenario, library).train(), name="DataParallel", rank=0, device=0, resource="python")
 
 
@@ -76,6 +77,8 @@ class _Process:
         out = self.strategy.output_device
         yield from first.zero_grad()
         yield from first.inputs(total, iteration)
+        yield busy(self.scenario.host.forward_s, "DataParallel.forward", lock=self.gil, iteration=iteration,
+                   torch_function="DataParallel.forward")  # fmt: skip
         yield from self.scatter_inputs(iteration)
         yield from self.replicate(iteration)
         yield from self.parallel_apply(iteration)
@@ -116,7 +119,7 @@ class _Process:
                                             ("broadcast", "buffers", model.buffers)):  # fmt: skip
             for number, piece in enumerate(broadcast_pieces(tensors_of_kind)):
                 yield from self.spread(piece, kind, f"{kind} {what}, piece {number}", iteration)
-        yield busy(host.replicate_copy_s * tensors * len(self.others), "build the replicas", lock=self.gil,
+        yield busy(host.replicate_copy_s * tensors * len(self.used), "build the replicas", lock=self.gil,
                    iteration=iteration, torch_function="replicate")  # fmt: skip
 
     def spread(self, piece: Piece, kind: str, name: str, iteration: int) -> Program:

@@ -14,55 +14,34 @@ Not modelled: host threads that compete for cores.
 """
 
 import gc
-from collections.abc import Iterable
 from heapq import heappop, heappush
 from itertools import count
-from typing import Any, Protocol
+from typing import Any
 
-from simulator.cluster import Device, Link, Route
+from simulator.cluster import Platform, Route
 from simulator.errors import InputError, number
-from simulator.network import END, START, Channel, Event, Flow, Network
-from simulator.streams import Streams, span_row
-from simulator.trace import LinkFact, Trace, Waiting
+from simulator.events import END, RELEASE, RESUME, START, Event
+from simulator.host import busy, release
+from simulator.network import Channel, Flow, Network
+from simulator.recorder import Recorder
+from simulator.streams import Streams
+from simulator.trace import Trace
 from simulator.verbs import (
-    BUSY, FIRE, ISEND, LAUNCH, MEMORY, RECV, SEND, SEND_RECV, SPAWN, WAIT, Handle, Lock, Program, Work,
-)  # fmt: skip
-
-_RESUME, _RELEASE = 2, 4
-_FOREVER = float("inf")
-
-
-class Platform(Protocol):
-    """What the engine needs of a cluster."""
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """All devices."""
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """All links, in the order that a route's indices mean."""
-
-    def route(self, source: int, target: int) -> Route:
-        """The route between two devices, by index."""
-
-
-class Actor(Handle):
-    """A program in progress."""
-
-    __slots__ = ("device", "pending", "program", "rank", "resource", "result", "span", "waits_for", "work")
-
-    def __init__(self, program: Program, name: str, rank: int, device: int, resource: str) -> None:
-        super().__init__(name)
-        self.program = program
-        self.rank = rank
-        self.device = device
-        self.resource = resource
-        self.pending = 0
-        self.result: Any = None
-        self.span: int | None = None
-        self.work: Work | None = None
-        self.waits_for: Channel | Lock | tuple[Handle, ...] = ()
+    BUSY,
+    FIRE,
+    ISEND,
+    LAUNCH,
+    MEMORY,
+    RECV,
+    SEND,
+    SEND_RECV,
+    SPAWN,
+    WAIT,
+    Actor,
+    Handle,
+    Program,
+    Work,
+)
 
 
 class Engine:
@@ -71,17 +50,13 @@ class Engine:
     def __init__(self, cluster: Platform, *, compute_slowdown: float = 0.0) -> None:
         self.cluster = cluster
         self.now = 0.0
-        self.spans: list[tuple[Any, ...]] = []
-        self.memory: list[tuple[Any, ...]] = []
-        self._transfers: list[tuple[Any, ...]] = []
+        self.record = Recorder()
         self._actors: list[Actor] = []
         self._calendar: list[Event] = []
         self._serial = count(1)
-        self.next_id = count(1).__next__
-        self._network = Network(tuple(link.bandwidth_bytes_per_s for link in cluster.links), self._calendar, self._serial)
+        bandwidths = tuple(link.bandwidth_bytes_per_s for link in cluster.links)
+        self._network = Network(bandwidths, self._calendar, self._serial)
         self._streams = Streams(self, len(cluster.devices), compute_slowdown)
-
-    # ---- building
 
     def channel(self, source: int, target: int, kind: str, *, bandwidth_fraction: float = 1.0,
                 route: Route | None = None) -> Channel:  # fmt: skip
@@ -99,12 +74,12 @@ class Engine:
     def start(self, program: Program, *, name: str, rank: int, device: int, resource: str,
               at_s: float = 0.0) -> Actor:  # fmt: skip
         """Let a program begin on a host thread at a time."""
-        actor = Actor(program, name, rank, device, resource)
-        self._actors.append(actor)
-        self.push(number(at_s, "at_s"), _RESUME, actor, 0)
-        return actor
+        return self._begin(Actor(program, name, rank, device, resource), number(at_s, "at_s"))
 
-    # ---- running
+    def _begin(self, actor: Actor, at_s: float) -> Actor:
+        self._actors.append(actor)
+        self.push(at_s, RESUME, actor, 0)
+        return actor
 
     def run(self, *, provenance: str = "", unverified: tuple[str, ...] = ()) -> Trace:
         """Handle events until none is left. Garbage collection rests meanwhile: nothing here is cyclic garbage."""
@@ -115,7 +90,8 @@ class Engine:
         finally:
             if collecting:
                 gc.enable()
-        return self._trace(provenance, unverified)
+        self._note_who_waits()
+        return self.record.trace(self.cluster, self.now, provenance=provenance, unverified=unverified)
 
     def _handle_all(self) -> None:
         """An event that is void does not move time."""
@@ -130,12 +106,12 @@ class Engine:
             elif code == START:
                 self.now = now
                 network.begin(item, now)
-            elif code == _RESUME:
+            elif code == RESUME:
                 self.now = now
                 self._step(item, item.result)
-            elif code == _RELEASE:
+            elif code == RELEASE:
                 self.now = now
-                self._release(item)
+                self._step(release(self, item), None)
             elif item.version == version:
                 self.now = now
                 self._streams.finish(item, item.id)
@@ -145,8 +121,6 @@ class Engine:
     def push(self, time: float, code: int, item: Any, version: int) -> None:
         """Put an event on the calendar."""
         heappush(self._calendar, (time, next(self._serial), code, item, version))
-
-    # ---- programs
 
     def _step(self, actor: Actor, value: Any) -> None:
         """Let a program run until it has to wait."""
@@ -166,11 +140,11 @@ class Engine:
                         self._read(source, actor)
                     actor.waits_for = source
                     return
-                elif code == LAUNCH:
+                if code == LAUNCH:
                     value = verb[1]
                     self._streams.launch(value, actor.cause)
                 elif code == BUSY:
-                    self._busy(actor, verb)
+                    busy(self, actor, verb)
                     return
                 elif code == WAIT:
                     if self._wait(actor, verb[1]):
@@ -185,25 +159,29 @@ class Engine:
                         return
                     value = source.arrived.popleft()
                 elif code == SEND:
+                    _, out, nbytes, chunk, contributions, values, extra = verb
                     actor.pending = 1
                     actor.result = None
-                    actor.waits_for = verb[1]
-                    self._issue(Flow(*verb[1:7], actor.span, actor), actor.cause)
+                    actor.waits_for = out
+                    self._issue(Flow(out, nbytes, chunk, contributions, values, extra, actor.span, actor), actor.cause)
                     return
                 elif code == ISEND:
+                    _, out, nbytes, chunk, contributions, values, extra = verb
                     value = Handle("a send to end")
-                    self._issue(Flow(*verb[1:7], actor.span, value), actor.cause)
+                    self._issue(Flow(out, nbytes, chunk, contributions, values, extra, actor.span, value), actor.cause)
                 elif code == FIRE:
                     self.done(verb[1], actor.cause)
                     value = None
                 elif code == SPAWN:
                     value = self._spawn(actor, verb)
                 elif code == MEMORY:
-                    self.memory.append((self.now, verb[1], verb[2], verb[3]))
+                    self.record.memory.append((self.now, verb[1], verb[2], verb[3]))
                     value = None
                 else:
-                    raise InputError(f"program {actor.name!r} yielded {verb!r}: a program yields verbs. "
-                                     "Use those of simulator.verbs, and `yield from` for a program in a program.")  # fmt: skip
+                    raise InputError(
+                        f"program {actor.name!r} yielded {verb!r}: a program yields verbs. "
+                        "Use those of simulator.verbs, and `yield from` for a program in a program."
+                    )
         except StopIteration as finished:
             actor.result = finished.value
             if actor.work is not None:
@@ -215,9 +193,7 @@ class Engine:
         child = Actor(program, name, parent.rank, device, resource)
         child.cause = parent.cause
         child.span = parent.span
-        self._actors.append(child)
-        self.push(self.now, _RESUME, child, 0)
-        return child
+        return self._begin(child, self.now)
 
     def run_work(self, work: Work, cause: int | None) -> None:
         """Let the program of a piece of work begin now."""
@@ -226,45 +202,7 @@ class Engine:
         actor.cause = cause
         actor.span = work.id
         actor.work = work
-        self._actors.append(actor)
-        self.push(self.now, _RESUME, actor, 0)
-
-    def _busy(self, actor: Actor, verb: tuple[Any, ...]) -> None:
-        if not 0.0 <= verb[1] < _FOREVER:
-            number(verb[1], f"seconds of {verb[2]!r}")
-        lock = verb[4]
-        if lock is not None:
-            if lock.holder is not None:
-                lock.waiting.append((actor, verb))
-                actor.waits_for = lock
-                return
-            lock.holder = actor
-        self._occupy(actor, verb, actor.cause)
-
-    def _occupy(self, actor: Actor, verb: tuple[Any, ...], cause: int | None) -> None:
-        """The thread works for `seconds`; the end of that is an event."""
-        _, seconds, name, kind, lock, iteration, torch_function = verb
-        number = self.next_id()
-        end = self.now + seconds
-        self.spans.append((number, name, kind, actor.rank, actor.device, actor.resource, self.now, end, iteration,
-                           None, None, None, None, cause, torch_function, 0, None))  # fmt: skip
-        actor.cause = number
-        actor.result = None
-        if lock is None:
-            self.push(end, _RESUME, actor, 0)
-        else:
-            self.push(end, _RELEASE, lock, 0)
-
-    def _release(self, lock: Lock) -> None:
-        """The holder is done: the next one gets the lock, then the holder's program goes on."""
-        actor = lock.holder
-        assert actor is not None
-        lock.holder = None
-        if lock.waiting:
-            other, verb = lock.waiting.popleft()
-            lock.holder = other
-            self._occupy(other, verb, actor.cause)
-        self._step(actor, None)
+        self._begin(actor, self.now)
 
     def _wait(self, actor: Actor, handles: tuple[Handle, ...]) -> bool:
         """Whether the actor has to wait for some of the handles."""
@@ -297,17 +235,16 @@ class Engine:
                         waiter.cause = cause
                         self._step(waiter, waiter.result)
 
-    # ---- transfers
-
     def _read(self, channel: Channel, actor: Actor) -> None:
         if channel.reader is not None:
-            raise InputError(f"programs {channel.reader.name!r} and {actor.name!r} both receive from the channel from "
-                             f"{channel.source} to {channel.target}: a channel has one reader at a time. "
-                             "Give each its own channel.")  # fmt: skip
+            raise InputError(
+                f"programs {channel.reader.name!r} and {actor.name!r} both wait for {channel}: a channel has one "
+                "reader at a time. Give each its own channel."
+            )
         channel.reader = actor
 
     def _issue(self, flow: Flow, cause: int | None) -> None:
-        flow.id = self.next_id()
+        flow.id = self.record.next_id()
         channel = flow.channel
         if channel.busy:
             channel.queue.append(flow)
@@ -321,7 +258,7 @@ class Engine:
         channel = flow.channel
         number = flow.id
         rates = flow.rates
-        self._transfers.append((number, channel.kind, channel.source, channel.target, channel.route, flow.issue,
+        self.record.transfers.append((number, channel.kind, channel.source, channel.target, channel.route, flow.issue,
                                 flow.start, now, flow.nbytes, flow.chunk, flow.contributions, flow.span, flow.cause,
                                 flow.values, rates and tuple(rates)))  # fmt: skip
         if channel.queue:
@@ -350,26 +287,11 @@ class Engine:
                 reader.cause = number
                 self._step(reader, flow)
 
-    # ---- the end
-
-    def _trace(self, provenance: str, unverified: tuple[str, ...]) -> Trace:
-        waiting = []
+    def _note_who_waits(self) -> None:
         for actor in self._actors:
             if not actor.done:
-                waiting.append(Waiting(actor.rank, actor.resource, _name(actor.waits_for)))
+                self.record.stuck(actor.rank, actor.resource, actor.waits_for)
                 if actor.work is not None:
-                    self.spans.append(span_row(actor.work, None))
-        waiting += [Waiting(work.rank, work.stream.name, _name(tuple(work.after))) for work in self._streams.stuck()]
-        names = tuple(device.name for device in self.cluster.devices)
-        links = tuple(LinkFact(link.name, link.source, link.target, link.bandwidth_bytes_per_s, link.latency_s,
-                               link.kind) for link in self.cluster.links)  # fmt: skip
-        return Trace(names, links, self.spans, self._transfers, self.memory,
-                     provenance=provenance, waiting=tuple(waiting), unverified=unverified, end_s=self.now)  # fmt: skip
-
-
-def _name(awaited: Channel | Lock | Iterable[Handle]) -> str:
-    if isinstance(awaited, Channel):
-        return f"a message from {awaited.source} to {awaited.target}"
-    if isinstance(awaited, Lock):
-        return awaited.name
-    return ", ".join(handle.name for handle in awaited if not handle.done)
+                    self.record.work(actor.work, None)
+        for work in self._streams.stuck():
+            self.record.stuck(work.rank, work.stream.name, work.after)

@@ -1,8 +1,14 @@
 """Every error that a wrong input can cause, as one type: what was given, the rule, the next step."""
 
 import difflib
-import math
+import json
 from collections.abc import Iterable
+from typing import Any
+
+LARGEST = 1e30
+"""Beyond any size, rate or time; sums and quotients of numbers up to this, and from its inverse, stay finite."""
+LARGEST_WHOLE = 2**63 - 1
+"""What torch's sizes hold."""
 
 
 class InputError(ValueError):
@@ -16,23 +22,45 @@ def require(condition: bool, given: str, rule: str, next_step: str) -> None:
 
 
 def number(value: object, name: str, *, minimum: float = 0.0, exclusive: bool = False) -> float:
-    """A finite real number of at least (or above, if exclusive) the minimum, as float. Raises InputError."""
+    """A real number of at least (or above, if exclusive) the minimum, and at most 1e30, as float. Raises InputError."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"{name} = {value!r}: a number is needed. Give a number, not {type(value).__name__}.")
-    result = float(value)
-    bound = f"above {minimum:g}" if exclusive else f"{minimum:g} or more"
-    if not math.isfinite(result) or result < minimum or (exclusive and result == minimum):
-        raise InputError(f"{name} = {value!r}: must be finite and {bound}. Change {name}.")
-    return result
+    least = minimum + 1 / LARGEST if exclusive else minimum
+    if not least <= value <= LARGEST:
+        bound = f"above {minimum:g}" if exclusive else f"{minimum:g} or more"
+        size = " (at most 1e30)" if value > LARGEST else " (at least 1e-30)" if value > 0 else ""
+        raise InputError(f"{name} = {_short(value)}: must be finite and {bound}{size}. Change {name}.")
+    return float(value)
 
 
 def whole(value: object, name: str, *, minimum: int = 0) -> int:
-    """An integer of at least the minimum. Raises InputError."""
+    """An integer of at least the minimum, of 63 bits at most. Raises InputError."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(f"{name} = {value!r}: a whole number is needed. Give an integer.")
     if value < minimum:
-        raise InputError(f"{name} = {value!r}: must be {minimum} or more. Change {name}.")
+        raise InputError(f"{name} = {_short(value)}: must be {minimum} or more. Change {name}.")
+    if value > LARGEST_WHOLE:
+        raise InputError(f"{name} = {_short(value)}: must fit 63 bits. Change {name}.")
     return value
+
+
+def _short(value: float) -> str:
+    """A number for a message; one too long to print, by its length."""
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"a number of {value.bit_length()} bits"
+    return repr(value)
+
+
+def parse_json(text: str, what: str) -> Any:
+    """The value of a JSON text without NaN and infinities. Raises InputError."""
+
+    def refuse(constant: str) -> None:
+        raise ValueError(f"{constant} is no number")
+
+    try:
+        return json.loads(text, parse_constant=refuse)
+    except (ValueError, RecursionError) as problem:
+        raise InputError(f"{what}: {problem}. Valid JSON is needed. Write the file again.") from None
 
 
 def unknown(kind: str, given: object, known: Iterable[str]) -> InputError:

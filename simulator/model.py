@@ -39,13 +39,14 @@ class Parameter:
             whole(size, f"a dimension of parameter {self.name!r}")
         if self.dtype not in DTYPE_BYTES:
             raise unknown("dtype", self.dtype, DTYPE_BYTES)
+        whole(self.nbytes, f"bytes of parameter {self.name!r}")
 
-    @property
+    @cached_property
     def numel(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Size in bytes."""
         return self.numel * DTYPE_BYTES[self.dtype]

@@ -23,15 +23,10 @@ from collections.abc import Iterator
 from heapq import heappush
 from typing import TYPE_CHECKING, Any
 
+from simulator.events import END, START, Event
+
 if TYPE_CHECKING:
-    from simulator.engine import Actor
-    from simulator.verbs import Handle
-
-START, END = 0, 1
-"""Codes of events: a flow begins on its links; a flow has ended, unless its version has changed since."""
-
-Event = tuple[float, int, int, Any, int]
-"""Time, serial number, code, what it is about, its version."""
+    from simulator.verbs import Actor, Handle
 
 
 class LinkState:
@@ -66,12 +61,22 @@ class Channel:
         self.arrived: deque[Flow] = deque()
         self.reader: Actor | None = None
 
+    def __str__(self) -> str:
+        return f"a message from {self.source} to {self.target}"
+
 
 class Flow:
     """One transfer while it lives; then the message that the receiver gets."""
 
     __slots__ = ("cause", "channel", "chunk", "contributions", "extra", "id", "issue", "nbytes", "rate", "rates",
                  "remaining", "sender", "since", "span", "start", "values", "version")  # fmt: skip
+    id: int
+    cause: int | None
+    issue: float
+    start: float
+    since: float
+    rate: float
+    remaining: float
 
     def __init__(self, channel: Channel, nbytes: int, chunk: int | None, contributions: int | None,
                  values: Any, extra: float, span: int | None, sender: "Actor | Handle | None") -> None:  # fmt: skip

@@ -6,13 +6,12 @@ routes as lists of links) and tasks (`transfer` or `compute`, with `after` and `
 Not modelled: anything but the network; a computation lasts its given duration.
 """
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from simulator.cluster import Device, Link, Route
 from simulator.engine import Engine
-from simulator.errors import InputError, number, require, whole
+from simulator.errors import InputError, number, parse_json, require, whole
 from simulator.verbs import Handle, Program, busy, fire, isend, wait
 
 
@@ -35,9 +34,9 @@ def run_file(path: str | Path) -> dict[str, dict[str, Any]]:
     except (OSError, UnicodeDecodeError) as problem:
         raise InputError(f"{path}: {problem}. A readable JSON file is needed. Check the path.") from None
     try:
-        cases = json.loads(text)["cases"]
+        cases = parse_json(text, str(path))["cases"]
         return {case["name"]: run_case(case) for case in cases}
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as problem:
+    except (KeyError, TypeError, AttributeError) as problem:
         raise InputError(f"{path}: {problem!r} is missing or damaged. A file of cases with platform and tasks is "
                          "needed. Compare it with tests/data/simgrid.") from None  # fmt: skip
 

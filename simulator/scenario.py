@@ -98,10 +98,12 @@ OPTIMIZERS = {
 class Host:
     """What the Python side costs, per machine. Fitted on published rows; each preset says which."""
 
+    forward_s: float = 0.0
+    """DataParallel: host seconds of a forward besides its tensors: threads, the calls of scatter and gather."""
     replicate_tensor_s: float = 0.0
-    """DataParallel: host seconds per parameter or buffer tensor to replicate, once a forward."""
+    """DataParallel: host seconds per parameter or buffer tensor to broadcast, once a forward, however many replicas."""
     replicate_copy_s: float = 0.0
-    """DataParallel: host seconds per tensor and replica, once a forward."""
+    """DataParallel: host seconds per tensor and replica (device 0 has one too) to build the replicas' modules."""
     reduce_tensor_s: float = 0.0
     """DataParallel: host seconds per gradient tensor and replica in the backward (autograd and reduce)."""
     backward_contention: float = 0.0
@@ -117,8 +119,8 @@ class Host:
     source: str = ""
 
     def __post_init__(self) -> None:
-        for name in ("replicate_tensor_s", "replicate_copy_s", "reduce_tensor_s", "backward_contention", "hook_s",
-                     "step_s"):  # fmt: skip
+        for name in ("forward_s", "replicate_tensor_s", "replicate_copy_s", "reduce_tensor_s", "backward_contention",
+                     "hook_s", "step_s"):  # fmt: skip
             number(getattr(self, name), name)
         number(self.device_memory_bytes_per_s, "device_memory_bytes_per_s", exclusive=True)
         whole(self.context_bytes, "context_bytes")
@@ -164,9 +166,10 @@ class Scenario:
             require(self.strategy.output_device < self.cluster.world_size,
                     f"output_device {self.strategy.output_device}", f"the cluster has {self.cluster.world_size} devices",
                     "Use one of them")  # fmt: skip
-            if self.cluster.nodes > 1:
-                raise InputError(f"DataParallel on {self.cluster.name}, which has {self.cluster.nodes} nodes: it is one "
-                                 "process and sees one machine. Use one node, or DistributedDataParallel.")  # fmt: skip
+            obstacle = data_parallel_obstacle(self.cluster)
+            if obstacle:
+                raise InputError(f"DataParallel on {self.cluster.name}: {obstacle}. Use GPUs of one node, or "
+                                 "DistributedDataParallel.")  # fmt: skip
         elif isinstance(self.strategy, SingleDevice):
             require(self.world_size == 1, f"SingleDevice on {self.world_size} devices", "it uses one",
                     "Use cluster.take(1)")  # fmt: skip
@@ -198,6 +201,15 @@ class Scenario:
         if isinstance(self.strategy, DataParallel):
             return chunk_rows(total, n)
         return tuple(total // n + (rank < total % n) for rank in range(n))
+
+
+def data_parallel_obstacle(cluster: Cluster) -> str | None:
+    """Why torch.nn.DataParallel cannot use this cluster's devices; None if it can."""
+    if cluster.nodes > 1:
+        return f"it is one process and sees one machine, here are {cluster.nodes} nodes"
+    if cluster.world_size > 1 and any(device.kind == "CPU" for device in cluster.devices):
+        return "without GPUs it has no device_ids and calls the module as it is"
+    return None
 
 
 def chunk_rows(rows: int, devices: int) -> tuple[int, ...]:

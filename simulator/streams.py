@@ -7,19 +7,14 @@ only when the rate does.
 Not modelled: a stream's limited queue depth, kernels that run side by side on one stream, preemption.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simulator.errors import number
-from simulator.network import Event
+from simulator.events import COMPUTED
 from simulator.verbs import Stream, Work
 
 if TYPE_CHECKING:
     from simulator.engine import Engine
-
-COMPUTED = 3
-"""Code of the event that a piece of work is done, unless its version has changed since."""
-
-SpanRow = tuple[Any, ...]
 
 
 class Streams:
@@ -37,6 +32,7 @@ class Streams:
     def launch(self, work: Work, cause: int | None) -> None:
         """Put work at the end of its stream."""
         stream = work.stream
+        work.after = tuple(work.after)
         for handle in work.after:
             if not handle.done:
                 handle.waiters.append(work)
@@ -56,11 +52,11 @@ class Streams:
         engine, device = self.engine, work.stream.device
         now = engine.now
         work.lane = work.stream.lanes.pop(0)
-        work.id = engine.next_id()
+        work.id = engine.record.next_id()
         work.start = now
         work.cause = cause
         for category, nbytes in work.allocates:
-            engine.memory.append((now, device, category, nbytes))
+            engine.record.memory.append((now, device, category, nbytes))
         if work.program is not None:
             if self.slowdown:
                 self._set_communicating(device, 1)
@@ -93,24 +89,16 @@ class Streams:
         stream.lanes.append(work.lane)
         stream.lanes.sort()
         for category, nbytes in work.frees:
-            engine.memory.append((engine.now, stream.device, category, -nbytes))
+            engine.record.memory.append((engine.now, stream.device, category, -nbytes))
         if self.slowdown:
             if work.program is not None:
                 self._set_communicating(stream.device, -1)
             else:
                 del self.computing[stream.device][work]
-        engine.spans.append(span_row(work, engine.now))
+        engine.record.work(work, engine.now)
         engine.done(work, cause)
         self.start_next(stream, cause)
 
     def stuck(self) -> list[Work]:
         """At the end of a run: what stands first in its stream and will never start."""
         return [stream.queue[0] for stream in self.used if stream.queue]
-
-
-def span_row(work: Work, end: float | None) -> SpanRow:
-    """A piece of work as the trace's span; without an end if it never finished."""
-    stream = work.stream
-    resource = stream.name if work.lane == 0 else f"{stream.name} {work.lane + 1}"
-    return (work.id, work.name, work.kind, work.rank, stream.device, resource, work.start, end, work.iteration,
-            work.bucket, work.group, work.seq, work.nbytes, work.cause, work.torch_function, 0, None)  # fmt: skip

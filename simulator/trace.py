@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from simulator.errors import InputError
+from simulator.errors import InputError, parse_json
 
 KINDS = ("input", "forward", "loss", "backward", "optimizer", "all_reduce", "broadcast", "replicate", "reduce",
          "scatter", "gather", "copy", "host", "wait")  # fmt: skip
@@ -170,17 +170,40 @@ class Trace:
     @staticmethod
     def from_json(text: str) -> "Trace":
         """The trace that `to_json` wrote. Raises InputError when the text is damaged."""
+        data = parse_json(text, "trace")
         try:
-            data = json.loads(text)
             transfers = [
-                (*row[:4], tuple(row[4]), *row[5:13], row[13], None if row[14] is None else tuple(map(tuple, row[14])))
+                (*row[:4], tuple(row[4]), *row[5:13], _as_tuples(row[13]), _as_tuples(row[14]))
                 for row in data["transfers"]
             ]
-            return Trace(
+            trace = Trace(
                 tuple(data["devices"]), tuple(LinkFact._make(link) for link in data["links"]),
                 [tuple(row) for row in data["spans"]], transfers, [tuple(row) for row in data["memory"]],
                 data["source"], data["provenance"], tuple(Waiting(*row) for row in data["waiting"]),
                 frozenset(data["covers"]), tuple(data["unverified"]), tuple(data["clock_offset_s"]), data["end_s"],
             )  # fmt: skip
+            _check(trace)
+            return trace
         except (KeyError, TypeError, IndexError, ValueError) as problem:
             raise InputError(f"trace: {problem!r}. A trace file is what Trace.to_json wrote. Write it again.") from None
+
+
+def _as_tuples(value: Any) -> Any:
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value
+
+
+def _check(trace: Trace) -> None:
+    """Every row has its fields, times are in order, every device and link exists. Raises ValueError or TypeError."""
+    devices, links = range(len(trace.devices)), range(len(trace.links))
+    for span in trace.spans:
+        if span.device not in devices or not span.start_s <= (span.start_s if span.end_s is None else span.end_s):
+            raise ValueError(f"span {span.id} has no such device or ends before it starts")
+    for transfer in trace.transfers:
+        end = transfer.start_s if transfer.end_s is None else transfer.end_s
+        ends = [device for device in (transfer.source, transfer.target) if device != -1 and device not in devices]
+        if ends or any(link not in links for link in transfer.route) or not transfer.issue_s <= transfer.start_s <= end:
+            raise ValueError(f"transfer {transfer.id} has no such device or link, or ends before it starts")
+    if any(change.device not in devices or change.nbytes != int(change.nbytes) for change in trace.memory):
+        raise ValueError("a memory change has no such device or no whole number of bytes")
+    if not max((span.end_s or 0.0 for span in trace.spans), default=0.0) <= trace.end_s:
+        raise ValueError("end_s is before the last span's end")

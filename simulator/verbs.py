@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 from simulator.errors import number, whole
 
 if TYPE_CHECKING:
-    from simulator.engine import Actor
     from simulator.network import Channel
 
 Program = Generator[tuple[Any, ...], Any, Any]
@@ -40,6 +39,25 @@ class Handle:
         self.waiters: list[Actor | Work] = []
 
 
+class Actor(Handle):
+    """A program in progress, on a host thread or as a piece of work."""
+
+    __slots__ = ("device", "pending", "program", "rank", "resource", "result", "span", "waits_for", "work")
+
+    def __init__(self, program: Program, name: str, rank: int, device: int, resource: str) -> None:
+        super().__init__(name)
+        self.program = program
+        self.rank = rank
+        self.device = device
+        self.resource = resource
+        self.pending = 0
+        """For how many things it still waits."""
+        self.result: Any = None
+        self.span: int | None = None
+        self.work: Work | None = None
+        self.waits_for: Channel | Lock | tuple[Handle, ...] = ()
+
+
 class Work(Handle):
     """A piece of work for a stream: `seconds` of a device's time, or a program that runs until it returns.
 
@@ -50,6 +68,12 @@ class Work(Handle):
     __slots__ = ("after", "allocates", "blockers", "bucket", "frees", "group", "id", "iteration", "kind", "lane",
                  "nbytes", "program", "rank", "rate", "remaining", "seconds", "seq", "since", "start", "stream",
                  "torch_function", "version")  # fmt: skip
+    id: int
+    lane: int
+    start: float
+    remaining: float
+    since: float
+    rate: float
 
     def __init__(self, stream: "Stream", name: str, kind: str, seconds: float = 0.0, *, program: Program | None = None,
                  after: Iterable[Handle] = (), iteration: int | None = None, bucket: int | None = None,

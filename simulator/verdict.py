@@ -10,7 +10,7 @@ Not modelled: what would happen after the cause is removed; simulate that.
 from dataclasses import dataclass
 
 from simulator.compare import Comparison, Run
-from simulator.units import percent, seconds
+from simulator.units import seconds
 
 CAUSES = ("python thread", "GPU 0's link", "GPU 0's memory", "host launches", "all-reduce", "compute")
 
@@ -90,29 +90,34 @@ def verdict(comparison: Comparison) -> Verdict:
     ratio = parallel.step_s / distributed.step_s
     slower = "DataParallel" if ratio >= 1 or fits(parallel)[0] is False else "DistributedDataParallel"
     why = cause(comparison, slower)
-    lost = lost_seconds(comparison, slower)
-    waits = seconds(lost["host" if why in ("python thread", "host launches") else "link"])
-    overlap = percent(distributed.metrics.overlap)
+    waits = seconds(_lost(comparison, slower, why))
+    exposed = seconds(lost_seconds(comparison, "DistributedDataParallel")["link"])
     if abs(ratio - 1) < 0.02:
         first, first_zh = "DataParallel and DDP take the same time within 2 %", "DataParallel 与 DDP 用时相同（2 % 以内）"
     elif ratio > 1:
-        first = f"DDP is {ratio:.2f}x faster: {overlap} of its communication hides behind the backward"
-        first_zh = f"DDP 快 {ratio:.2f} 倍：{overlap} 的通信被反向掩盖"
+        first, first_zh = f"DDP is {ratio:.2f}x faster", f"DDP 快 {ratio:.2f} 倍"
     else:
-        first = f"DataParallel is {1 / ratio:.2f}x faster"
-        first_zh = f"DataParallel 快 {1 / ratio:.2f} 倍"
+        first, first_zh = f"DataParallel is {1 / ratio:.2f}x faster", f"DataParallel 快 {1 / ratio:.2f} 倍"
+    if slower == "DataParallel" and why != "compute":
+        last, last_zh = f", DDP {exposed} for all-reduce", f"，DDP 等 all-reduce {exposed}"
+    else:
+        last = last_zh = ""
     return Verdict(
         "DataParallel" if ratio < 0.98 else "DistributedDataParallel" if ratio > 1.02 else "neither",
-        max(ratio, 1 / ratio), why, f"{first}; {_ENGLISH[why].format(lost=waits)}.",
-        f"{first_zh}；{_CHINESE[why].format(lost=waits)}。",
+        max(ratio, 1 / ratio), why, f"{first}: {_ENGLISH[why].format(lost=waits)}{last}.",
+        f"{first_zh}：{_CHINESE[why].format(lost=waits)}{last_zh}。",
     )  # fmt: skip
+
+
+def _lost(comparison: Comparison, name: str, why: str) -> float:
+    """Seconds that go to that cause."""
+    return lost_seconds(comparison, name)["host" if why in ("python thread", "host launches") else "link"]
 
 
 def _alone(comparison: Comparison) -> Verdict:
     name, run = next(iter(comparison.runs.items()))
     why = cause(comparison, name)
-    lost = lost_seconds(comparison, name)
-    waits = seconds(lost["host" if why in ("python thread", "host launches") else "link"])
+    waits = seconds(_lost(comparison, name, why))
     speedup = comparison.speedup(name)
     short = "DDP" if name == "DistributedDataParallel" else name
     n = comparison.base.world_size

@@ -63,7 +63,8 @@ class Library:
         for source, target, share in edges:
             for link in self.cluster.route(source, target).links:
                 load[link] = load.get(link, 0.0) + share
-        return max((share / self.cluster.links[link].bandwidth_bytes_per_s for link, share in load.items()), default=0.0)
+        links = self.cluster.links
+        return max((share / links[link].bandwidth_bytes_per_s for link, share in load.items()), default=0.0)
 
     def _latency(self, edges: Sequence[tuple[int, int, float]]) -> float:
         return max((self.cluster.route(source, target).latency_s for source, target, _ in edges), default=0.0)
@@ -93,7 +94,8 @@ class Library:
             "tree": (depth, self._latency(tree), self._seconds_per_byte(tree)),
         }
         if self.cluster.multicast:
-            up = min(self.cluster.links[self.cluster.route(i, (i - 1) % n).links[0]].bandwidth_bytes_per_s for i in range(n))
+            ports = [self.cluster.route(device, (device - 1) % n).links[0] for device in range(n)]
+            up = min(self.cluster.links[port].bandwidth_bytes_per_s for port in ports)
             costs["nvls"] = 4, self._latency(ring) / 2, (1 + 1 / n) / up
         return costs
 
@@ -126,17 +128,19 @@ class Library:
         choice = choice or self.choose(nbytes)
         programs: dict[int, list[Program]] = {device: [] for device in range(n)}
         if choice.algorithm == "ring":
-            for ring, share in self._shares(nbytes, element_bytes):
-                sizes = split(share, n, element_bytes)
-                for device, program in zip(ring.order, ring_all_reduce(engine, ring.order, sizes,
-                                                                       protocol=choice.protocol), strict=True):  # fmt: skip
+            for number, (ring, share) in enumerate(self._shares(nbytes, element_bytes)):
+                members = ring_all_reduce(engine, ring.order, split(share, n, element_bytes), protocol=choice.protocol,
+                                          first_chunk=number * n)  # fmt: skip
+                for device, program in zip(ring.order, members, strict=True):
                     programs[device].append(program)
         elif choice.algorithm == "tree":
-            programs = tree_all_reduce(engine, self._nodes, nbytes, element_bytes=element_bytes,
-                                       slices=slices_of(nbytes // 2, TREE_SLICES), protocol=choice.protocol)  # fmt: skip
+            slices = slices_of(nbytes // 2, TREE_SLICES)
+            programs = tree_all_reduce(engine, self._nodes, nbytes, element_bytes=element_bytes, slices=slices,
+                                       protocol=choice.protocol)  # fmt: skip
         else:
-            programs = nvls_all_reduce(engine, range(n), nbytes, element_bytes=element_bytes,
-                                       slices=slices_of(nbytes // n, NVLS_SLICES), protocol=choice.protocol)  # fmt: skip
+            slices = slices_of(nbytes // n, NVLS_SLICES)
+            programs = nvls_all_reduce(engine, range(n), nbytes, element_bytes=element_bytes, slices=slices,
+                                       protocol=choice.protocol)  # fmt: skip
         return [beside(programs[device], device) for device in range(n)]
 
     def all_gather(self, engine: Engine, nbytes: int, *, kind: str) -> dict[int, Program]:
@@ -153,7 +157,8 @@ class Library:
             chosen = range(self.cluster.world_size) if members is None else members
             order = [root, *(member for member in chosen if member != root)]
             protocol = self.backend.ring_protocols[0]
-            return dict(zip(order, binomial_broadcast(engine, order, nbytes, kind=kind, protocol=protocol), strict=True))
+            found = binomial_broadcast(engine, order, nbytes, kind=kind, protocol=protocol)
+            return dict(zip(order, found, strict=True))
         return self._chains(engine, nbytes, kind, members, root, reduces=False)
 
     def reduce(self, engine: Engine, nbytes: int, *, kind: str, members: Sequence[int] | None = None,
@@ -166,15 +171,17 @@ class Library:
         chosen = list(range(self.cluster.world_size) if members is None else members)
         programs: dict[int, list[Program]] = {device: [] for device in chosen}
         protocol = self._chain_protocol(nbytes, len(chosen))
+        first_chunk = 0
         for ring, share in self._shares(nbytes, 4):
             start = ring.order.index(root)
             order = [device for device in (*ring.order[start:], *ring.order[:start]) if device in programs]
             if reduces:
                 order = [*order[1:], root]
             sizes = split(share, slices_of(share, CHAIN_SLICES), 4)
-            for device, program in zip(order, chain(engine, order, sizes, kind=kind, reduces=reduces,
-                                                    protocol=protocol), strict=True):  # fmt: skip
+            stages = chain(engine, order, sizes, kind=kind, reduces=reduces, protocol=protocol, first_chunk=first_chunk)
+            for device, program in zip(order, stages, strict=True):
                 programs[device].append(program)
+            first_chunk += len(sizes)
         return {device: beside(found, device) for device, found in programs.items()}
 
     def _chain_protocol(self, nbytes: int, n: int) -> Protocol:

@@ -37,7 +37,8 @@ class _Port:
 
 
 def nvls_all_reduce(engine: Engine, members: Sequence[int], nbytes: int, *, element_bytes: int = 4, slices: int = 8,
-                    kind: str = "all_reduce", protocol: Protocol = PLAIN_PROTOCOL) -> dict[int, list[Program]]:  # fmt: skip
+                    kind: str = "all_reduce",
+                    protocol: Protocol = PLAIN_PROTOCOL) -> dict[int, list[Program]]:  # fmt: skip
     """For each device its programs, to run side by side."""
     n = len(members)
     sizes = [size for size in split(nbytes, slices, element_bytes) if size] or [0]

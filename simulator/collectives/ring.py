@@ -47,41 +47,46 @@ def ring_channels(engine: Engine, order: Sequence[int], kind: str, protocol: Pro
 class _Ring:
     """What the members of one ring share."""
 
-    def __init__(self, engine: Engine, order: Sequence[int], kind: str, protocol: Protocol) -> None:
+    def __init__(self, engine: Engine, order: Sequence[int], kind: str, protocol: Protocol, first_chunk: int = 0):
         self.size = len(order)
+        self.first_chunk = first_chunk
         self.channels = ring_channels(engine, order, kind, protocol) if self.size > 1 else []
         self.joined = [Handle(f"rank {member} to join {kind}") for member in order]
         self.protocol = protocol
 
     def reduce_scatter(self, index: int, sizes: Sequence[int], masks: list[int], held: Values | None) -> Program:
         """The program of one member; on return chunk (index + 1) mod N of `masks` and `held` is complete."""
-        n, step_s = self.size, self.protocol.step_s
+        n, step_s, first = self.size, self.protocol.step_s, self.first_chunk
         if n == 1:
             return
         out, source = self.channels[index], self.channels[index - 1]
         yield FIRE, self.joined[index]
         yield WAIT, (self.joined[(index + 1) % n],)
         extra = self.protocol.base_s + step_s
-        for step in range(n - 1):
-            chunk = (index - step) % n
-            message = yield (SEND_RECV, out, sizes[chunk], chunk, masks[chunk], held and held[chunk], extra, source)
-            masks[message.chunk] |= message.contributions
+        chunk = index
+        for _ in range(n - 1):
+            value = held and held[chunk]
+            message = yield (SEND_RECV, out, sizes[chunk], first + chunk, masks[chunk], value, extra, source)
+            chunk = (chunk or n) - 1
+            masks[chunk] |= message.contributions
             if held is not None:
-                held[message.chunk] = _add(message.values, held[message.chunk])
+                held[chunk] = _add(message.values, held[chunk])
             extra = step_s
 
     def all_gather(self, index: int, sizes: Sequence[int], masks: list[int], held: Values | None) -> Program:
         """The program of one member, which holds chunk (index + 1) mod N complete."""
-        n, step_s = self.size, self.protocol.step_s
+        n, step_s, first = self.size, self.protocol.step_s, self.first_chunk
         if n == 1:
             return
         out, source = self.channels[index], self.channels[index - 1]
-        for step in range(n - 1):
-            chunk = (index + 1 - step) % n
-            message = yield (SEND_RECV, out, sizes[chunk], chunk, masks[chunk], held and held[chunk], step_s, source)
-            masks[message.chunk] = message.contributions
+        chunk = (index + 1) % n
+        for _ in range(n - 1):
+            value = held and held[chunk]
+            message = yield (SEND_RECV, out, sizes[chunk], first + chunk, masks[chunk], value, step_s, source)
+            chunk = (chunk or n) - 1
+            masks[chunk] = message.contributions
             if held is not None:
-                held[message.chunk] = message.values
+                held[chunk] = message.values
 
 
 def _add(incoming: Any, own: Any) -> Any:
@@ -90,14 +95,17 @@ def _add(incoming: Any, own: Any) -> Any:
 
 
 def ring_all_reduce(engine: Engine, order: Sequence[int], sizes: Sequence[int], *, kind: str = "all_reduce",
-                    protocol: Protocol = PLAIN_PROTOCOL,
+                    protocol: Protocol = PLAIN_PROTOCOL, first_chunk: int = 0,
                     values: Sequence[Values] | None = None) -> list[Program]:  # fmt: skip
-    """One program a member, in ring order. `values[i][c]` is chunk c of member i; the programs return theirs."""
-    ring = _Ring(engine, order, kind, protocol)
+    """One program a member, in ring order. `values[i][c]` is chunk c of member i; the programs return theirs.
+
+    `first_chunk` is the number of chunk 0 where several rings divide one message.
+    """
+    ring = _Ring(engine, order, kind, protocol, first_chunk)
 
     def member(index: int) -> Program:
         masks = [1 << order[index]] * ring.size
-        held = None if values is None else list(values[index])
+        held = None if values is None else [tuple(chunk) for chunk in values[index]]
         yield from ring.reduce_scatter(index, sizes, masks, held)
         yield from ring.all_gather(index, sizes, masks, held)
         return held
@@ -119,16 +127,18 @@ def ring_all_gather(engine: Engine, order: Sequence[int], sizes: Sequence[int], 
 
 
 def hierarchical_all_reduce(engine: Engine, groups: Sequence[Sequence[int]], nbytes: int, *, element_bytes: int = 4,
-                            kind: str = "all_reduce", protocol: Protocol = PLAIN_PROTOCOL) -> list[Program]:  # fmt: skip
+                            kind: str = "all_reduce",
+                            protocol: Protocol = PLAIN_PROTOCOL) -> list[Program]:  # fmt: skip
     """Reduce-scatter inside each group, all-reduce of each chunk across groups, all-gather inside.
 
     All groups have the same number G of members; only S/G bytes a member cross between groups. Programs come in the
-    order of the groups' members.
+    order of the groups' members. Chunks 0 to G - 1 are those inside; the parts of chunk c that cross follow them.
     """
     size = len(groups[0])
     sizes = split(nbytes, size, element_bytes)
     inside = [_Ring(engine, group, kind, protocol) for group in groups]
-    across = [_Ring(engine, [group[index] for group in groups], kind, protocol) for index in range(size)]
+    across = [_Ring(engine, [group[index] for group in groups], kind, protocol, size + (index + 1) % size * len(groups))
+              for index in range(size)]  # fmt: skip
 
     def member(g: int, index: int) -> Program:
         masks = [1 << groups[g][index]] * size
@@ -145,7 +155,7 @@ def hierarchical_all_reduce(engine: Engine, groups: Sequence[Sequence[int]], nby
 
 
 def chain(engine: Engine, order: Sequence[int], slices: Sequence[int], *, kind: str, reduces: bool,
-          protocol: Protocol = PLAIN_PROTOCOL) -> list[Program]:  # fmt: skip
+          protocol: Protocol = PLAIN_PROTOCOL, first_chunk: int = 0) -> list[Program]:  # fmt: skip
     """Slice after slice along the order: a broadcast from its first member, or a reduce to its last.
 
     About `(slices + N - 2) / slices * S / B`: a pipeline, so that S is on every link of it at once.
@@ -166,7 +176,7 @@ def chain(engine: Engine, order: Sequence[int], slices: Sequence[int], *, kind: 
                 contributions = contributions | message.contributions if reduces else message.contributions
             if index < last:
                 extra = (0.0 if number else protocol.step_s) + (0.0 if number or index else protocol.base_s)
-                sent = yield isend(channels[index], nbytes, chunk=number, contributions=contributions,
+                sent = yield isend(channels[index], nbytes, chunk=first_chunk + number, contributions=contributions,
                                    extra_latency_s=extra)  # fmt: skip
         if sent is not None:
             yield wait(sent)

@@ -20,7 +20,8 @@ def fan_out(engine: Engine, root: int, sizes: dict[int, int], *, kind: str, in_t
     """The root's program: one copy to each target, one after the other or all at once. Broadcast and scatter."""
     sent: list[Handle] = []
     for target, nbytes in sizes.items():
-        handle = yield isend(engine.channel(root, target, kind, bandwidth_fraction=fraction), nbytes, contributions=1 << root)
+        channel = engine.channel(root, target, kind, bandwidth_fraction=fraction)
+        handle = yield isend(channel, nbytes, contributions=1 << root)
         if in_turn:
             yield wait(handle)
         sent.append(handle)
@@ -32,7 +33,8 @@ def fan_in(engine: Engine, root: int, sizes: dict[int, int], *, kind: str, in_tu
     """One copy from each source to the root, one after the other or all at once. Gather and reduce."""
     sent: list[Handle] = []
     for source, nbytes in sizes.items():
-        handle = yield isend(engine.channel(source, root, kind, bandwidth_fraction=fraction), nbytes, contributions=1 << source)
+        channel = engine.channel(source, root, kind, bandwidth_fraction=fraction)
+        handle = yield isend(channel, nbytes, contributions=1 << source)
         if in_turn:
             yield wait(handle)
         sent.append(handle)
@@ -48,7 +50,7 @@ def parameter_server(engine: Engine, members: Sequence[int], nbytes: int, *, ser
     the members' order. All pushes start together, and each server answers when it has every member's push.
     """
     shards = split(nbytes, len(servers), element_bytes)
-    complete = {server: 0 for server in servers}
+    complete = dict.fromkeys(servers, 0)
     everyone = sum(1 << member for member in members)
     fraction = protocol.bandwidth_fraction
     push = {(m, s): engine.channel(m, s, kind, bandwidth_fraction=fraction) for m in members for s in servers if m != s}
@@ -69,8 +71,9 @@ def parameter_server(engine: Engine, members: Sequence[int], nbytes: int, *, ser
             shard = list(servers).index(rank)
             for other in members:
                 if other != rank:
-                    sent.append((yield isend(pull[rank, other], shards[shard], chunk=shard, contributions=everyone,
-                                             extra_latency_s=protocol.step_s)))  # fmt: skip
+                    handle = yield isend(pull[rank, other], shards[shard], chunk=shard, contributions=everyone,
+                                         extra_latency_s=protocol.step_s)  # fmt: skip
+                    sent.append(handle)
             yield fire(summed[rank])
         for server in servers:
             if server != rank:

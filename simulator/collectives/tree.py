@@ -79,16 +79,18 @@ def tree_all_reduce(engine: Engine, nodes: Sequence[Sequence[int]], nbytes: int,
     halves = split(nbytes, 2, element_bytes)
     mirrored = [list(reversed(node)) for node in reversed(nodes)]
     programs: dict[int, list[Program]] = {member: [] for node in nodes for member in node}
+    first_chunk = 0
     for half, order in ((halves[0], [list(node) for node in nodes]), (halves[1], mirrored)):
         if half:
             sizes = [size for size in split(half, slices, element_bytes) if size]
-            for device, program in _one_tree(engine, order, sizes, kind, protocol):
+            for device, program in _one_tree(engine, order, sizes, kind, protocol, first_chunk):
                 programs[device].append(program)
+            first_chunk += len(sizes)
     return programs
 
 
 def _one_tree(engine: Engine, nodes: Sequence[Sequence[int]], sizes: Sequence[int], kind: str,
-              protocol: Protocol) -> list[tuple[int, Program]]:  # fmt: skip
+              protocol: Protocol, first_chunk: int) -> list[tuple[int, Program]]:  # fmt: skip
     parent: dict[int, int] = {}
     for index, node in enumerate(nodes):
         for position, device in enumerate(node[1:], 1):
@@ -116,7 +118,7 @@ def _one_tree(engine: Engine, nodes: Sequence[Sequence[int]], sizes: Sequence[in
                 message = yield recv(up[child])
                 mask |= message.contributions
             if device in parent:
-                sent = yield isend(up[device], nbytes, chunk=number, contributions=mask,
+                sent = yield isend(up[device], nbytes, chunk=first_chunk + number, contributions=mask,
                                    extra_latency_s=extra(number, not children[device]))  # fmt: skip
             else:
                 yield fire(summed[number])
@@ -131,8 +133,9 @@ def _one_tree(engine: Engine, nodes: Sequence[Sequence[int]], sizes: Sequence[in
             else:
                 yield wait(summed[number])
             for child in children[device]:
-                sent.append((yield isend(down[child], nbytes, chunk=number, contributions=everyone,
-                                         extra_latency_s=extra(number, False))))  # fmt: skip
+                handle = yield isend(down[child], nbytes, chunk=first_chunk + number, contributions=everyone,
+                                     extra_latency_s=extra(number, False))  # fmt: skip
+                sent.append(handle)
         yield wait(*sent)
 
     return [(device, build(device)) for device in devices for build in (rise, fall)]

@@ -33,9 +33,9 @@ def ring_times(sizes: Sequence[int], starts: Sequence[float], latency_s: Sequenc
     bandwidth = np.asarray(bandwidth_bytes_per_s, dtype=np.float64)
     joined = np.asarray(starts, dtype=np.float64)
     ranks = np.arange(n)
-    end = np.maximum(joined, np.roll(joined, -1))
+    end: Times = np.maximum(joined, np.roll(joined, -1))
     if n == 1:
-        return joined.copy()
+        return np.asarray(starts, dtype=np.float64)
     for step in range(2 * (n - 1)):
         # Reduce-scatter sends chunk r - s; all-gather goes on with r + 1 - (s - (N-1)), which is the same mod N.
         chunk = (ranks - step) % n

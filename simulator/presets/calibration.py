@@ -22,6 +22,8 @@ class Row:
     source: str
     optimizer: str = "momentum"
     work: float = 1.0
+    inputs_s: float = 0.0
+    """Seconds of copying the inputs from the host, where that is inside the step."""
     batch_printed: bool = True
     """False: the source does not print the batch, and it is taken to be this one."""
 
@@ -50,6 +52,8 @@ _DLE = "NVIDIA/DeepLearningExamples ResNet-50 v1.5"
 _LAMBDA = "lambdal/deeplearning-benchmark ResNet-50, containers 20.01 and 20.10"
 _LAMBDA_BERT = "lambdal/deeplearning-benchmark BERT SQuAD, sequence 384"
 _DPWEAK = "ryujaehun/pytorch-gpu-benchmark, train step without optimizer, inputs copied from the host"
+_IMAGES = 12 * 602_112
+"""Bytes of 12 images of 224 x 224."""
 _HF = "huggingface/transformers#9371, 1 GPU"
 _GPT2_A100 = "public benchmark notes, gpt2 at sequence 512 on one cloud A100"
 _LONG = 3 * (1 + 384 / 4608) / (1 + 128 / 4608)
@@ -75,14 +79,14 @@ CALIBRATION: dict[tuple[str, str, str], Calibration] = {
         (Row(938, "samples/s", 256, f"{_DLE}, NGC 21.03, A100-SXM4-80GB, TF32"),
          Row(929.52, "samples/s", 720, f"{_LAMBDA}, A100-SXM4-80GB, TF32"),
          Row(680.15, "samples/s", 256, f"{_DLE}, NGC 20.06, A100-SXM4-40GB, TF32", batch_printed=False),
-         Row(35.9591, "ms", 12, _DPWEAK, "none")),
+         Row(35.9591, "ms", 12, _DPWEAK, "none", inputs_s=_IMAGES / 25e9)),
     ),
     ("resnet50", "A100", "amp"): Calibration(
         Row(1222.39, "samples/s", 720, f"{_LAMBDA}, A100-SXM4-40GB"),
         (Row(2470, "samples/s", 256, f"{_DLE}, NGC 21.03, A100-SXM4-80GB"),
          Row(1240.81, "samples/s", 256, f"{_DLE}, NGC 20.06, A100-SXM4-40GB", batch_printed=False)),
     ),
-    ("vgg16", "A100", "fp32"): Calibration(Row(27.6802, "ms", 12, _DPWEAK, "none")),
+    ("vgg16", "A100", "fp32"): Calibration(Row(27.6802, "ms", 12, _DPWEAK, "none", inputs_s=_IMAGES / 25e9)),
     ("gpt2-512", "A100", "fp32"): Calibration(
         Row(19633.2, "tokens/s", 16, _GPT2_A100, "adam"),
         (Row(17921.3, "tokens/s", 4, _GPT2_A100, "adam"), Row(20603.2, "tokens/s", 64, _GPT2_A100, "adam")),
@@ -91,10 +95,10 @@ CALIBRATION: dict[tuple[str, str, str], Calibration] = {
         Row(23.9 + 46.0 + 0.8, "ms", 128, "sarchlab/triosim, sum of kernel times, torch 2.1, one H100"),
     ),
     ("resnet50", "2080Ti", "fp32"): Calibration(
-        Row(276.19, "samples/s", 100, _LAMBDA), (Row(55.9123, "ms", 12, _DPWEAK, "none"),)
+        Row(276.19, "samples/s", 100, _LAMBDA), (Row(55.9123, "ms", 12, _DPWEAK, "none", inputs_s=_IMAGES / 12e9),)
     ),
     ("resnet50", "2080Ti", "amp"): Calibration(Row(530.83, "samples/s", 160, _LAMBDA)),
-    ("vgg16", "2080Ti", "fp32"): Calibration(Row(85.3597, "ms", 12, _DPWEAK, "none")),
+    ("vgg16", "2080Ti", "fp32"): Calibration(Row(85.3597, "ms", 12, _DPWEAK, "none", inputs_s=_IMAGES / 12e9)),
     ("bert-base", "2080Ti", "fp32"): Calibration(Row(30.8737, "samples/s", 10, _LAMBDA_BERT, "adam", _LONG)),
     ("resnet50", "TITAN-RTX", "fp32"): Calibration(Row(307.94, "samples/s", 224, _LAMBDA)),
     ("resnet50", "TITAN-RTX", "amp"): Calibration(Row(648.82, "samples/s", 448, _LAMBDA)),

@@ -18,13 +18,13 @@ speed of other memory layouts, tokens per sample other than the recorded ones.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 
-from simulator.errors import InputError
-from simulator.model import Cost, ModelProfile
+from simulator.errors import InputError, require
+from simulator.model import Cost, ModelProfile, Parameter
 from simulator.presets.calibration import CALIBRATION, Calibration, Row
 from simulator.presets.facts import MODEL_NAMES, LayerFacts, ModelFacts, load_facts
 from simulator.presets.machines import MACHINES, Machine, load_machine
@@ -63,15 +63,26 @@ def _load(name: str, device_kind: str, precision: str) -> ModelProfile:
     one, many = _rooflines(facts, machine, precision, 1), _rooflines(facts, machine, precision, slowness.batch)
     costs = [tuple(_line(a, b, slowness) for a, b in zip(at_one, at_many, strict=True))
              for at_one, at_many in zip(one, many, strict=True)]  # fmt: skip
-    trained = {parameter.name for parameter in facts.parameters if parameter.requires_grad and parameter.tied_to is None}
     (loss_forward, loss_backward), layers = costs[-1], costs[:-1]
+    forward_host, backward_host = _host_seconds(facts, machine)
     return facts.profile(
         [forward for forward, _ in layers], [backward for _, backward in layers], device=device_kind,
         loss=Cost(loss_forward.fixed_s + loss_backward.fixed_s, loss_forward.per_sample_s + loss_backward.per_sample_s),
-        forward_host_s=[layer.forward_kernels * machine.forward_launch_s for layer in facts.layers],
-        backward_host_s=[len(trained.intersection(layer.parameters)) * machine.backward_launch_s for layer in facts.layers],
-        precision=precision, source=f"{facts.source}; {slowness.source}; host: {machine.source}",
+        forward_host_s=forward_host, backward_host_s=backward_host, precision=precision,
+        source=f"{facts.source}; {slowness.source}; host: {machine.source}",
     )  # fmt: skip
+
+
+def _host_seconds(facts: ModelFacts, machine: Machine) -> tuple[list[float], list[float]]:
+    """Seconds of the host for each layer's forward and backward."""
+    trained = {parameter.name for parameter in _trained(facts)}
+    gradients = [len(trained.intersection(layer.parameters)) for layer in facts.layers]
+    return ([layer.forward_kernels * machine.forward_launch_s for layer in facts.layers],
+            [count * machine.backward_launch_s for count in gradients])  # fmt: skip
+
+
+def _trained(facts: ModelFacts) -> list[Parameter]:
+    return [parameter for parameter in facts.parameters if parameter.requires_grad and parameter.tied_to is None]
 
 
 @lru_cache(maxsize=32)
@@ -84,11 +95,10 @@ def slowness_of(name: str, device_kind: str, *, precision: str = "fp32") -> Slow
     """The slowness of a model on a device: from its published row, or the median of the nearest others."""
     load_facts_once(name)
     _peak(load_machine(device_kind), load_facts_once(name), precision)
-    found = _calibrated().get((name, device_kind, precision))
-    if found is not None:
-        return found
+    if (name, device_kind, precision) in CALIBRATION:
+        return _calibrated(name, device_kind, precision)
     relatives = _relatives(name, device_kind, precision)
-    what, values = next((what, values) for what, values in relatives if values)
+    what, values = next(found for found in relatives if found[1])
     value = median(slowness.value for slowness in values)
     batch = int(median(slowness.batch for slowness in values))
     return Slowness(value, batch, f"no published row of {name} on {device_kind} in {precision}: {value:.2f} times the "
@@ -96,23 +106,19 @@ def slowness_of(name: str, device_kind: str, *, precision: str = "fp32") -> Slow
 
 
 def _relatives(name: str, device_kind: str, precision: str) -> list[tuple[str, list[Slowness]]]:
+    """Calibrated models, from the nearest to the farthest; the first list that is not empty counts."""
     kind = _class(load_facts_once(name))
     family = re.sub(r"-\d+$", "", name)
-    known = _calibrated()
 
-    def those(same_device: bool, same_precision: bool, same_family: bool, same_class: bool) -> list[Slowness]:
-        return [slowness for (model, device, given), slowness in known.items()
-                if (not same_device or device == device_kind) and (not same_precision or given == precision)
-                and (not same_family or re.sub(r"-\d+$", "", model) == family)
-                and (not same_class or _class(load_facts_once(model)) == kind)]  # fmt: skip
+    def those(accept: Callable[[str, str, str], bool]) -> list[Slowness]:
+        return [_calibrated(*key) for key in CALIBRATION if _class(load_facts_once(key[0])) == kind and accept(*key)]
 
     return [
-        (f"{family} there", those(True, True, True, True)),
-        (f"models with {kind} there", those(True, True, False, True)),
-        (f"{family} on all devices", those(False, True, True, True)),
-        (f"models with {kind} on all devices", those(False, True, False, True)),
-        (f"models with {kind} in all precisions", those(False, False, False, True)),
-        ("all models", list(known.values())),
+        (f"{family} there", those(lambda m, d, p: (re.sub(r"-\d+$", "", m), d, p) == (family, device_kind, precision))),
+        (f"models of {kind} there", those(lambda m, d, p: (d, p) == (device_kind, precision))),
+        (f"{family} elsewhere", those(lambda m, d, p: (re.sub(r"-\d+$", "", m), p) == (family, precision))),
+        (f"models of {kind} elsewhere", those(lambda m, d, p: p == precision)),
+        (f"models of {kind} in any precision", those(lambda m, d, p: True)),
     ]
 
 
@@ -147,20 +153,42 @@ def _line(at_one: float, at_many: float, slowness: Slowness) -> Cost:
     return Cost(max(0.0, at_one - slope) * slowness.value, slope * slowness.value)
 
 
-@lru_cache(maxsize=1)
-def _calibrated() -> Mapping[tuple[str, str, str], Slowness]:
-    return dict(_slownesses(CALIBRATION.items()))
+@lru_cache(maxsize=64)
+def _calibrated(name: str, device_kind: str, precision: str) -> Slowness:
+    """The slowness at which a step of one device takes the published seconds.
+
+    The step is the host that launches and the device that follows, as in `simulator.training`: a convex function of the
+    slowness, made of straight pieces, so that Newton's steps from above end on the answer.
+    """
+    facts, machine = load_facts_once(name), load_machine(device_kind)
+    row = CALIBRATION[name, device_kind, precision].row
+    rooflines = [(forward * row.work, backward * row.work)
+                 for forward, backward in _rooflines(facts, machine, precision, row.batch)]  # fmt: skip
+    optimizer_s = (OPTIMIZERS[row.optimizer].moved_copies * sum(parameter.nbytes for parameter in _trained(facts))
+                   / machine.host.device_memory_bytes_per_s)  # fmt: skip
+    wanted = row.step_s(facts.tokens_per_sample) - row.inputs_s - optimizer_s
+    value = wanted / sum(map(sum, rooflines))
+    for _ in range(100):
+        step_s, slope = _step(facts, machine, rooflines, value)
+        if step_s - wanted < 1e-12 or not slope:
+            break
+        value -= (step_s - wanted) / slope
+    require(value > 0, f"{row.text} on {device_kind}", f"the host alone takes longer for {name}",
+            "Calibrate on a row that the device bounds")  # fmt: skip
+    return Slowness(value, row.batch, f"{value:.2f} times the roofline, so that {row.text} is met", calibrated=True)
 
 
-def _slownesses(
-    rows: Iterable[tuple[tuple[str, str, str], Calibration]],
-) -> Iterable[tuple[tuple[str, str, str], Slowness]]:
-    for (name, kind, precision), calibration in rows:
-        facts, machine, row = load_facts_once(name), load_machine(kind), calibration.row
-        optimizer = OPTIMIZERS[row.optimizer].moved_copies * sum(
-            p.nbytes for p in facts.parameters if p.requires_grad and p.tied_to is None
-        ) / machine.host.device_memory_bytes_per_s  # fmt: skip
-        ideal = sum(map(sum, _rooflines(facts, machine, precision, row.batch))) * row.work
-        value = (row.step_s(facts.tokens_per_sample) - optimizer) / ideal
-        source = f"{value:.2f} times the roofline, so that {row.text} is met"
-        yield (name, kind, precision), Slowness(value, row.batch, source, calibrated=True)
+def _step(
+    facts: ModelFacts, machine: Machine, rooflines: list[tuple[float, float]], slowness: float
+) -> tuple[float, float]:
+    """Seconds of a step before the optimizer, and how they grow with the slowness."""
+    hosts = _host_seconds(facts, machine)
+    forward = [(host, weight) for host, (weight, _) in zip(hosts[0], rooflines[:-1], strict=True)]
+    backward = [(host, weight) for host, (_, weight) in zip(hosts[1], rooflines[:-1], strict=True)]
+    launched = done = slope = 0.0
+    for host, weight in (*forward, (0.0, sum(rooflines[-1])), *reversed(backward), (machine.host.step_s, 0.0)):
+        launched += host
+        if launched > done:
+            done, slope = launched, 0.0
+        done, slope = done + slowness * weight, slope + weight
+    return done, slope

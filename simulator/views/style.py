@@ -31,11 +31,11 @@ class KindStyle:
 
 STYLES: dict[str, KindStyle] = {
     "input": KindStyle("I", "#8395cc", "#e6d2f9", "--", "input", "输入"),
-    "scatter": KindStyle("S", "#f5baa1", "#f6bf9b", "..", "scatter", "scatter"),
+    "scatter": KindStyle("S", "#f5baa1", "#f6bf9b", "++", "scatter", "scatter"),
     "broadcast": KindStyle("C", "#eba05b", "#f19b4f", "--", "broadcast", "broadcast"),
     "replicate": KindStyle("R", "#eedb35", "#fde162", "\\\\", "replicate", "replicate"),
     "forward": KindStyle("f", "#3ac6fc", "#5accff", "", "forward", "前向"),
-    "gather": KindStyle("G", "#a2392e", "#bd3f48", "..", "gather", "gather"),
+    "gather": KindStyle("G", "#a2392e", "#bd3f48", "++", "gather", "gather"),
     "loss": KindStyle("l", "#46336f", "#ab7393", "", "loss", "损失"),
     "backward": KindStyle("b", "#2c6fd3", "#6094fe", "", "backward", "反向"),
     "copy": KindStyle("c", "#c7e6e2", "#9ef3df", "", "copy", "拷贝"),
@@ -92,7 +92,11 @@ class Theme:
 
     def on(self, kind: str) -> str:
         """Black or white, whichever reads better on the kind's fill (4.5 or more)."""
-        return max("#000000", "#ffffff", key=lambda ink: contrast(ink, self.colour(kind)))
+        return self.ink_on(self.colour(kind))
+
+    def ink_on(self, fill: str) -> str:
+        """Black or white, whichever reads better on the fill."""
+        return max("#000000", "#ffffff", key=lambda ink: contrast(ink, fill))
 
     def memory(self, category: str) -> str:
         """The fill of a memory category."""

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from simulator.trace import KINDS, MEMORY_CATEGORIES, Span, Trace, Transfer
+from simulator.views.style import MEMORY_STYLES, STYLES, THEMES, kind_name, memory_name, palette
 
 HERE = Path(__file__).parent
-SCRIPTS = ("trace.js", "theme.js", "paint.js", "memory.js", "pointer.js", "timeline.js")
+SCRIPTS = ("trace.js", "theme.js", "paint.js", "memory.js", "layout.js", "choice.js", "pointer.js", "timeline.js")
 NS = 1e9
 ROLES = ("python", "host", "compute", "communication")
 
@@ -69,19 +70,34 @@ def style_sheet() -> str:
     return (HERE / "timeline.css").read_text(encoding="utf-8")
 
 
-def timeline_data(panels: Sequence[Panel], *, language: str, words: Mapping[str, str], palette: Mapping[str, Any],
-                  look: Look = Look(), rename: Callable[[str], str] = str) -> bytes:  # fmt: skip
-    """The JSON that `timeline.js` reads. `words` are its texts, `palette` colours and names of kinds and categories."""
+def timeline_data(panels: Sequence[Panel], *, language: str, words: Mapping[str, str], look: Look = Look(),
+                  rename: Callable[[str], str] = str) -> bytes:  # fmt: skip
+    """The JSON that `timeline.js` reads. `words` are its texts; `rename` gives a span's name in the language."""
     table = _Table(rename)
     drawn = [_panel(panel, table) for panel in panels]
     runs = {"kinds": KINDS, "categories": MEMORY_CATEGORIES, "what": table.columns(), "panels": drawn}
     same = _digest(json.dumps(runs, separators=(",", ":")))
     body = {
-        "language": language, "words": dict(words), "palette": palette, "same": same,
+        "language": language, "words": dict(words), "palette": palette_data(language), "same": same,
         "look": {"shown": look.shown, "roles": look.roles, "memory": look.memory, "autoplay": look.autoplay}, **runs,
     }  # fmt: skip
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return f'{{"v":"{_digest(text)}",{text[1:]}'.encode()
+
+
+def palette_data(language: str) -> dict[str, Any]:
+    """Colours of both themes and names of kinds and memory categories, in the order of `KINDS` and the categories."""
+    both = {name: palette(name) for name in THEMES}
+    colours = ("text", "muted", "line", "waiting", "background")
+    return {
+        "kinds": [{"name": kind_name(kind, language), "letter": both["light"][kind]["letter"],
+                   **{name: {key: both[name][kind][key] for key in ("fill", "ink")} for name in THEMES}}
+                  for kind in KINDS],
+        "categories": [{"name": memory_name(category, language), "kind": KINDS.index(MEMORY_STYLES[category].kind)}
+                       for category in MEMORY_CATEGORIES],
+        "order": [KINDS.index(kind) for kind in STYLES if kind != "wait"],
+        "themes": {name: {key: getattr(theme, key) for key in colours} for name, theme in THEMES.items()},
+    }  # fmt: skip
 
 
 def _digest(text: str) -> str:

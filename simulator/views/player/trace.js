@@ -154,7 +154,7 @@ const spanName = (model, lane, i) => model.what.name[lane.what[i]];
 const deviceName = (model, device) => fill(model.words.device, { device });
 
 function laneName(model, lane) {
-  const role = model.words[`lane_${lane.role}`];
+  const role = lane.device < 0 ? `${model.words.process}, ${model.words.lane_python}` : model.words[`lane_${lane.role}`];
   return lane.device < 0 ? role : `${deviceName(model, lane.device)} ${role}`;
 }
 

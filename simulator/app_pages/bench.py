@@ -1,0 +1,96 @@
+"""The bench: model, cluster, batch, strategy, the rest folded; DataParallel above DDP on one time axis.
+
+Not modelled: nothing of its own.
+"""
+
+import html
+
+import streamlit as st
+
+from simulator.app_pages.address import Address
+from simulator.app_pages.blocks import PATH_STYLE, heading, paragraph, path_strip, table
+from simulator.app_pages.controls import NAMES, controls
+from simulator.app_pages.player import show_timeline
+from simulator.app_pages.runs import Answer, answer
+from simulator.app_pages.texts import model_name, text
+from simulator.errors import InputError
+
+STYLE = """<style>
+.st-key-rail { gap: 0.6rem; }
+.st-key-rail p, .st-key-rail label { font-size: 0.9375rem; }
+@media (min-width: 900px) {
+  [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .st-key-rail) { flex-wrap: nowrap; }
+  [data-testid="stColumn"]:has(.st-key-rail) { flex: 0 0 264px; min-width: 264px; }
+  [data-testid="stColumn"]:has(.st-key-picture) { flex: 1 1 0; min-width: 0; }
+  .st-key-rail { position: sticky; top: 0; max-height: calc(100vh - 5rem); overflow-y: auto; padding: 2px 8px 2px 2px; }
+}
+@media (max-width: 899px) {
+  [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .st-key-rail) { flex-direction: column-reverse; }
+  [data-testid="stColumn"]:has(.st-key-rail), [data-testid="stColumn"]:has(.st-key-picture) { width: 100%; min-width: 100%;
+    flex: 1 1 auto; }
+}
+</style>"""
+
+
+def facts(found: Answer, language: str) -> None:
+    """All that is not the picture: numbers, critical paths, buckets, what is not verified, sources."""
+    left, right = st.columns(2, gap="large")
+    with left:
+        heading(3, text("numbers", language))
+        table(found.numbers)
+        if found.context:
+            paragraph(text("context_note", language, context=found.context))
+        if found.buckets:
+            heading(3, text("buckets", language))
+            head = tuple(text(key, language) for key in ("bucket_row", "bucket_bytes", "bucket_sent", "bucket_hidden"))
+            table((head, *found.buckets))
+            if st.session_state["iteration"] == "first":
+                paragraph(text("first_iteration", language))
+    with right:
+        heading(3, text("path", language))
+        for name, entries in found.paths:
+            st.html(f"<b>{html.escape(name)}</b>")
+            path_strip(entries, lambda count: text("path_more", language, count=count))
+    if found.unverified:
+        heading(3, text("unverified", language))
+        for note in found.unverified:
+            paragraph(note)
+    heading(3, text("sources", language))
+    for label, source in found.sources:
+        paragraph(f"{label}: {source}")
+
+
+@st.fragment
+def bench(language: str) -> None:
+    """Controls at the left, the answer beside them."""
+    address = Address("bench", NAMES)
+    with st.container(key="bench"):
+        rail, picture = st.columns([1, 4], gap="large")
+    with rail, st.container(key="rail"):
+        choice, problem = controls(address, language)
+    with picture, st.container(key="picture"):
+        for name, given, used in address.refused:
+            shown = text("all_of_them", language) if used == 0 else used
+            paragraph(text("bad_value", language, key=name, given=given, used=shown), "said")
+        if problem:
+            paragraph(text("upload_bad", language, model=model_name(choice.model)) + problem, "said")
+        try:
+            found = answer(choice, language)
+        except InputError as error:
+            paragraph(text("cannot_run", language) + str(error), "said")
+            found = st.session_state.get("last answer")
+        if found is not None:
+            st.session_state["last answer"] = found
+            heading(2, found.title)
+            if choice.profile:
+                paragraph(text("upload_used", language, name=found.model), "said")
+            if found.impossible:
+                paragraph(found.impossible, "said")
+            paragraph(found.batches)
+            show_timeline(found.timeline, "bench_timeline")
+            facts(found, language)
+    address.keep()
+
+
+st.html(STYLE + PATH_STYLE)
+bench(st.session_state["language"])

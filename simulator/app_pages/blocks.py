@@ -1,0 +1,59 @@
+"""Small blocks of a page as HTML: paragraphs, tables, a strip of what the step waits for.
+
+Not modelled: anything that answers to a click.
+"""
+
+import html
+import re
+from collections.abc import Callable, Sequence
+
+import streamlit as st
+
+from simulator.app_pages.runs import PathEntry
+from simulator.units import percent
+
+LONG_LIST = 8
+
+
+def heading(level: int, words: str) -> None:
+    """A heading whose names of models do not break at their hyphen."""
+    inner = re.sub(r"[\w/]+(?:-\w+)+", r'<span class="nowrap">\g<0></span>', html.escape(words, quote=False))
+    st.html(f"<h{level}>{inner}</h{level}>")
+
+
+def paragraph(words: str, style: str = "quiet") -> None:
+    """Text in one of the page's styles: lead, quiet or said."""
+    st.html(f'<p class="{style}">{html.escape(words)}</p>')
+
+
+def table(rows: Sequence[Sequence[str]]) -> None:
+    """The first row is the header."""
+    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:])
+    st.html(f'<div class="scroll"><table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>')
+
+
+def path_strip(entries: Sequence[PathEntry], more: Callable[[int], str]) -> None:
+    """The parts of the step side by side, and the longest of them by name, in the order of the step."""
+    strip = "".join(f'<i style="flex:{max(entry.part, 0.0005):.4f};background:var(--k-{entry.kind})" '
+                    f'title="{html.escape(entry.label)} {entry.time}"></i>' for entry in entries)  # fmt: skip
+    longest = sorted(entries, key=lambda entry: -entry.part)[:LONG_LIST]
+    named = [entry for entry in entries if entry in longest]
+    items = "".join(f'<li><i style="background:var(--k-{entry.kind})"></i><span>{html.escape(entry.label)}</span>'
+                    f"<b>{entry.time}</b><small>{percent(entry.part)}</small></li>" for entry in named)  # fmt: skip
+    rest = len(entries) - len(named)
+    tail = f'<li class="rest"><span>{html.escape(more(rest))}</span></li>' if rest else ""
+    st.html(f'<div class="path"><div class="strip">{strip}</div><ol>{items}{tail}</ol></div>')
+
+
+PATH_STYLE = """<style>
+.path .strip { display: flex; height: 14px; border-radius: 4px; overflow: hidden; gap: 1px; max-width: 640px; }
+.path .strip i { min-width: 0; }
+.path ol { list-style: none; margin: 0.5rem 0 0; padding: 0; max-width: 640px; font-size: 0.9375rem; }
+.path li { display: grid; grid-template-columns: 12px 1fr auto 4rem; gap: 0.5rem; align-items: center; margin: 0; padding: 0.15rem 0;
+  font-variant-numeric: tabular-nums; }
+.path li i { width: 12px; height: 12px; border-radius: 2px; }
+.path li b { font-weight: 600; }
+.path li small { color: var(--quiet); text-align: right; font-size: 0.875rem; }
+.path li.rest { grid-template-columns: 1fr; padding-left: 1.25rem; color: var(--quiet); }
+</style>"""

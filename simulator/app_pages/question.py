@@ -1,0 +1,119 @@
+"""The first page: one question, one click, both models on one clock, one sentence that says why.
+
+Not modelled: nothing; the sentence is put together from the simulated numbers, whatever they say.
+"""
+
+import html
+
+import streamlit as st
+
+from simulator.app_pages.address import Address, one_of
+from simulator.app_pages.blocks import heading, paragraph
+from simulator.app_pages.player import show_timeline
+from simulator.app_pages.runs import QUESTION, QUESTION_MODELS, Hurt, Reply, reply
+from simulator.app_pages.texts import model_name, text
+from simulator.presets.facts import load_facts
+from simulator.units import nbytes
+
+LINKS = {"nvlink": ("4xA100", "NVLink"), "pcie3": ("4xA100-pcie3", "PCIe 3")}
+DEVICES = 4
+
+STYLE = """<style>
+.weights { display: grid; gap: 0.25rem; margin: 0; }
+.weights .bar { height: 20px; border-radius: 4px; background: var(--k-loss); }
+.weights b { font-size: 1.5rem; font-weight: 650; font-variant-numeric: tabular-nums; }
+.st-key-answers { max-width: 880px; }
+.st-key-answers button { min-height: 3.25rem; }
+.st-key-answers button p { font-size: 1.0625rem; font-weight: 600; }
+.st-key-reply h2 { font-size: clamp(1.4rem, 1.1rem + 1vw, 2rem); }
+</style>"""
+
+
+def ask(language: str) -> None:
+    """The question and its two answers; nothing else."""
+    heading(1, text("question", language))
+    paragraph(text("question_setting", language), "lead")
+    sizes = {model: load_facts(model).parameter_bytes for model in QUESTION_MODELS}
+    with st.container(key="answers"):
+        for column, model in zip(st.columns(len(sizes), gap="medium"), sizes, strict=True):
+            with column:
+                part = 100 * sizes[model] / max(sizes.values())
+                st.html(f'<div class="weights"><b>{html.escape(nbytes(sizes[model]))}</b>'
+                        f'<div class="bar" style="width:{part:.1f}%"></div></div>')  # fmt: skip
+                st.button(model_name(model), key=f"say_{model}", width="stretch", on_click=say, args=(model,))
+
+
+def say(model: str | None) -> None:
+    """Take the answer; None asks again."""
+    st.session_state["answer"] = model
+
+
+def why(hurt: Hurt, link: str, language: str) -> str:
+    """One sentence: what the model that is hurt more waits for."""
+    key = {"python thread": "why_python", "GPU 0's link": "why_link", "GPU 0's memory": "why_memory"}.get(hurt.cause)
+    return text(key or "why_compute", language, model=hurt.model, tensors=hurt.tensors, bytes=hurt.bytes, host=hurt.host,
+                link=hurt.link, name=link, n=DEVICES, others=DEVICES - 1)  # fmt: skip
+
+
+def headline(found: Reply, link: str, language: str) -> str:
+    """Whether the answer was right; over another link, whether it changes."""
+    hurt = found.hurts[0]
+    if found.alike:
+        return text("both_alike", language)
+    if link != "nvlink":
+        before = reply(LINKS["nvlink"][0], language)
+        key = "link_keeps" if before.hurts[0].model == hurt.model else "link_flips"
+        return text(key, language, link=LINKS[link][1], model=hurt.model)
+    said = model_name(st.session_state["answer"])
+    return text("right" if said == hurt.model else "wrong", language, said=said, model=hurt.model)
+
+
+@st.fragment
+def play(language: str) -> None:
+    """The answer, the one control, both models on one clock, and where to go from here."""
+    address = Address("question play", ("link",))
+    address.begin("link", "nvlink", one_of(list(LINKS)), list(LINKS))
+    link = st.session_state["link"]
+    cluster, name = LINKS[link]
+    found = reply(cluster, language)
+    first, second = found.hurts
+    with st.container(key="reply"):
+        words, control = st.columns([3, 1], gap="large", vertical_alignment="bottom")
+    with words:
+        heading(2, headline(found, link, language))
+        paragraph(why(first, name, language), "lead")
+        paragraph(text("factors", language, first=first.model, second=second.model, first_factor=f"{first.factor:.2f}",
+                       second_factor=f"{second.factor:.2f}"))  # fmt: skip
+    with control:
+        st.segmented_control(text("link", language), list(LINKS), format_func=lambda key: LINKS[key][1], key="link",
+                             required=True, help=text("link_hint", language))  # fmt: skip
+    show_timeline(found.timeline, "question_timeline")
+    paragraph(text("measured" if link == "nvlink" else "simulated", language))
+    with st.container(horizontal=True):
+        for model in QUESTION_MODELS:
+            params = {"model": model, "cluster": cluster, **{key: str(value) for key, value in QUESTION.items()}}
+            st.page_link("simulator/app_pages/bench.py", label=text("to_bench", language, model=model_name(model)),
+                         query_params=params | language_param(language))  # fmt: skip
+        st.button(text("ask_again", language), on_click=say, args=(None,), type="tertiary")
+    address.keep()
+
+
+def language_param(language: str) -> dict[str, str]:
+    """English is the default and not in the address."""
+    return {} if language == "en" else {"lang": language}
+
+
+def main() -> None:
+    """The page."""
+    language = st.session_state["language"]
+    st.html(STYLE)
+    address = Address("question", ("answer",))
+    address.begin("answer", None, one_of(QUESTION_MODELS))
+    if st.session_state["answer"] is None:
+        ask(language)
+    else:
+        play(language)
+    address.keep()
+
+
+main()
