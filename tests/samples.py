@@ -71,6 +71,30 @@ def rate_steps(transfer: Transfer) -> list[tuple[float, float, float]]:
     return [(start, end, rate) for start, end, (_, rate) in zip(times, times[1:], transfer.rates) if end > start]
 
 
+def replay(transfers: Sequence[Transfer], members: Sequence[int],
+           parts: Callable[[int], Iterable[int]] = lambda chunk: (chunk,)) -> dict[tuple[int, int], int]:  # fmt: skip
+    """What each (device, chunk) sums after the transfers of one all-reduce, as a mask of ranks.
+
+    Asserts that nobody sends what it does not hold yet, and that no rank is ever added twice. `parts` says which
+    pieces a chunk is made of, where an algorithm sends both whole chunks and parts of them.
+    """
+    everyone = sum(1 << member for member in members)
+    chunks = {part for t in transfers for part in parts(t.chunk or 0)}
+    held = {(member, part): 1 << member for member in members for part in chunks}
+    events = [(t.end_s, 0, t.id, t) for t in transfers] + [(t.issue_s, 1, t.id, t) for t in transfers]
+    for _, issued, _, t in sorted(events):
+        assert t.contributions is not None
+        for part in parts(t.chunk or 0):
+            if issued:
+                assert t.contributions & ~held.get((t.source, part), 0) == 0, f"{t} sends what it does not hold"
+            elif t.contributions == everyone:
+                held[t.target, part] = everyone
+            else:
+                assert held.get((t.target, part), 0) & t.contributions == 0, f"{t} adds a rank twice"
+                held[t.target, part] = held.get((t.target, part), 0) | t.contributions
+    return {place: mask for place, mask in held.items() if place[0] >= 0}
+
+
 def layers_of(gradients: Sequence[int], forward_s: float, backward_s: float, *, host_s: float = 0.0,
               activation_bytes: int = 0, dtype_bytes: int = 4, output_bytes: int = 0, input_bytes: int = 0,
               buffers: Sequence[int] = ()) -> ModelProfile:  # fmt: skip

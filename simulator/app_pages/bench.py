@@ -16,18 +16,24 @@ from simulator.app_pages.texts import model_name, text
 from simulator.errors import InputError
 
 STYLE = """<style>
-.st-key-rail { gap: 0.6rem; }
-.st-key-rail p, .st-key-rail label { font-size: 0.9375rem; }
+.st-key-first, .st-key-rest { gap: 0.6rem; }
+.st-key-first p, .st-key-first label, .st-key-rest p, .st-key-rest label { font-size: 0.9375rem; }
 @media (min-width: 900px) {
-  [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .st-key-rail) { flex-wrap: nowrap; }
-  [data-testid="stColumn"]:has(.st-key-rail) { flex: 0 0 264px; min-width: 264px; }
+  [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .st-key-first) { flex-wrap: nowrap; }
+  [data-testid="stColumn"]:has(.st-key-first) { flex: 0 0 264px; min-width: 264px; }
   [data-testid="stColumn"]:has(.st-key-picture) { flex: 1 1 0; min-width: 0; }
-  .st-key-rail { position: sticky; top: 0; max-height: calc(100vh - 5rem); overflow-y: auto; padding: 2px 8px 2px 2px; }
+  [data-testid="stColumn"]:has(.st-key-first) > [data-testid="stVerticalBlock"] { position: sticky; top: 4.25rem; gap: 0.6rem;
+    height: auto; max-height: calc(100vh - 5rem); overflow-y: auto; padding: 2px 8px 2px 2px; }
 }
 @media (max-width: 899px) {
-  [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .st-key-rail) { flex-direction: column-reverse; }
-  [data-testid="stColumn"]:has(.st-key-rail), [data-testid="stColumn"]:has(.st-key-picture) { width: 100%; min-width: 100%;
-    flex: 1 1 auto; }
+  [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .st-key-first) { flex-direction: column; flex-wrap: nowrap; }
+  [data-testid="stColumn"]:has(.st-key-first), [data-testid="stColumn"]:has(.st-key-picture),
+  [data-testid="stColumn"]:has(.st-key-first) > [data-testid="stVerticalBlock"],
+  [data-testid="stColumn"]:has(.st-key-picture) > [data-testid="stVerticalBlock"] { display: contents; }
+  [data-testid="stLayoutWrapper"]:has(> .st-key-first) { order: 1; width: 100%; }
+  [data-testid="stLayoutWrapper"]:has(> .st-key-picture) { order: 2; width: 100%; }
+  [data-testid="stLayoutWrapper"]:has(> .st-key-rest) { order: 3; width: 100%; }
+  [data-testid="stLayoutWrapper"]:has(> .st-key-facts) { order: 4; width: 100%; }
 }
 </style>"""
 
@@ -53,8 +59,8 @@ def facts(found: Answer, language: str) -> None:
             path_strip(entries, lambda count: text("path_more", language, count=count))
     if found.unverified:
         heading(3, text("unverified", language))
-        for note in found.unverified:
-            paragraph(note)
+    for note in found.unverified:
+        paragraph(note)
     heading(3, text("sources", language))
     for label, source in found.sources:
         paragraph(f"{label}: {source}")
@@ -66,12 +72,12 @@ def bench(language: str) -> None:
     address = Address("bench", NAMES)
     with st.container(key="bench"):
         rail, picture = st.columns([1, 4], gap="large")
-    with rail, st.container(key="rail"):
+    with rail:
         choice, problem = controls(address, language)
     with picture, st.container(key="picture"):
         for name, given, used in address.refused:
             shown = text("all_of_them", language) if used == 0 else used
-            paragraph(text("bad_value", language, key=name, given=given, used=shown), "said")
+            paragraph(text("bad_value", language, name=name, given=given, used=shown), "said")
         if problem:
             paragraph(text("upload_bad", language, model=model_name(choice.model)) + problem, "said")
         try:
@@ -88,6 +94,8 @@ def bench(language: str) -> None:
                 paragraph(found.impossible, "said")
             paragraph(found.batches)
             show_timeline(found.timeline, "bench_timeline")
+    if found is not None:
+        with picture, st.container(key="facts"):
             facts(found, language)
     address.keep()
 

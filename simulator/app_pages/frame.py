@@ -10,8 +10,8 @@ from simulator.app_pages.texts import LANGUAGES
 from simulator.views.style import STYLES
 
 STYLE = """<style>
-:root { --quiet: light-dark(#5b6168, #9aa2ad); --rule: light-dark(#e3e6ea, #2a303a); %s }
-[data-testid="stMainBlockContainer"] { max-width: 1840px; padding: 1.25rem clamp(1rem, 3vw, 3rem) 4rem; }
+:root { --sticky-top: 3.5rem; --quiet: light-dark(#5b6168, #9aa2ad); --rule: light-dark(#e3e6ea, #2a303a); %s }
+[data-testid="stMainBlockContainer"] { max-width: 2240px; padding: 4.5rem clamp(1rem, 3vw, 3rem) 4rem; }
 [data-testid="stMain"] h1, [data-testid="stMain"] h2, [data-testid="stMain"] h3 { padding: 0; margin: 0; }
 [data-testid="stMain"] h1 { font-size: clamp(1.5rem, 1.1rem + 1.6vw, 2.5rem); line-height: 1.25; font-weight: 650;
   letter-spacing: -0.01em; max-width: 24em; text-wrap: balance; }

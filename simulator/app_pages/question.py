@@ -25,12 +25,21 @@ STYLE = """<style>
 .st-key-answers { max-width: 880px; }
 .st-key-answers button { min-height: 3.25rem; }
 .st-key-answers button p { font-size: 1.0625rem; font-weight: 600; }
+.st-key-answers button:hover { border-color: var(--st-primary-color, light-dark(#2c6fd3, #6094fe)); }
+.st-key-ask { padding-top: clamp(0rem, 6vh, 5rem); gap: 1.5rem; }
 .st-key-reply h2 { font-size: clamp(1.4rem, 1.1rem + 1vw, 2rem); }
+.st-key-onward { gap: 0.75rem; align-items: center; }
+.st-key-onward a { border: 1px solid var(--rule); border-radius: 0.5rem; padding: 0.35rem 0.85rem; }
 </style>"""
 
 
 def ask(language: str) -> None:
     """The question and its two answers; nothing else."""
+    with st.container(key="ask"):
+        _ask(language)
+
+
+def _ask(language: str) -> None:
     heading(1, text("question", language))
     paragraph(text("question_setting", language), "lead")
     sizes = {model: load_facts(model).parameter_bytes for model in QUESTION_MODELS}
@@ -78,7 +87,7 @@ def play(language: str) -> None:
     found = reply(cluster, language)
     first, second = found.hurts
     with st.container(key="reply"):
-        words, control = st.columns([3, 1], gap="large", vertical_alignment="bottom")
+        words, control = st.columns([3, 1], gap="medium", vertical_alignment="bottom")
     with words:
         heading(2, headline(found, link, language))
         paragraph(why(first, name, language), "lead")
@@ -89,8 +98,10 @@ def play(language: str) -> None:
                              required=True, help=text("link_hint", language))  # fmt: skip
     show_timeline(found.timeline, "question_timeline")
     paragraph(text("measured" if link == "nvlink" else "simulated", language))
-    with st.container(horizontal=True):
-        for model in QUESTION_MODELS:
+    for note in found.unverified:
+        paragraph(note)
+    with st.container(horizontal=True, key="onward"):
+        for model in reversed(QUESTION_MODELS):
             params = {"model": model, "cluster": cluster, **{key: str(value) for key, value in QUESTION.items()}}
             st.page_link("simulator/app_pages/bench.py", label=text("to_bench", language, model=model_name(model)),
                          query_params=params | language_param(language))  # fmt: skip

@@ -121,6 +121,7 @@ class Reply:
     timeline: bytes
     hurts: tuple[Hurt, ...]
     alike: bool
+    unverified: tuple[str, ...]
 
 
 def read_profile(source: str) -> ModelProfile:
@@ -143,7 +144,6 @@ def answer(choice: Choice, language: str) -> Answer:
     impossible = ""
     if comparison.impossible:
         impossible = text("one_machine", language, cluster=base.cluster.name, nodes=base.cluster.nodes)
-    notes = dict.fromkeys(note for run in runs.values() for note in run.trace.unverified)
     distributed = runs["DistributedDataParallel"]
     return Answer(
         title=verdict(comparison).text(language),
@@ -153,7 +153,7 @@ def answer(choice: Choice, language: str) -> Answer:
         paths=tuple((SHORT[key], path_entries(run, language)) for key, run in runs.items()),
         buckets=bucket_rows(distributed),
         impossible=impossible,
-        unverified=tuple(text("NEVER_RUN", language) if "NCCL" in note else note for note in notes),
+        unverified=unverified(comparison, language),
         context=nbytes(distributed.metrics.context_bytes[0]) if distributed.metrics.context_bytes[0] else "",
         sources=((text("source_model", language), base.model.source), (text("source_cluster", language), base.cluster.source),
                  (text("source_library", language), base.backend.source or base.backend.name)),
@@ -170,7 +170,7 @@ def reply(cluster: str, language: str) -> Reply:
         profile = comparison.base.model
         tensors = len(profile.unique_parameters) + len(profile.buffers)
         group = f"{model_name(model)} · {nbytes(profile.parameter_bytes)} · {text('tensors', language, count=tensors)}"
-        panels += [panel(comparison, name, language, group=group) for name in comparison.runs]
+        panels += [panel(comparison, name, language, group=group, model=model_name(model)) for name in comparison.runs]
         lost = lost_seconds(comparison, "DataParallel")
         hurts.append(Hurt(
             model_name(model), tensors, nbytes(profile.parameter_bytes),
@@ -181,7 +181,14 @@ def reply(cluster: str, language: str) -> Reply:
     look = Look(shown=(0,), roles=("python", "compute", "communication"), memory=False, autoplay=True)
     timeline = timeline_data(panels, language=language, words=words_for(comparison, language), look=look,
                              rename=lambda found: span_name(found, language))  # fmt: skip
-    return Reply(timeline, tuple(hurts), hurts[0].factor < 1.02 * hurts[1].factor)
+    return Reply(timeline, tuple(hurts), hurts[0].factor < 1.02 * hurts[1].factor,
+                 unverified(comparison, language))  # fmt: skip
+
+
+def unverified(comparison: Comparison, language: str) -> tuple[str, ...]:
+    """What no run on GPUs has shown, each once."""
+    notes = dict.fromkeys(note for run in comparison.runs.values() for note in run.trace.unverified)
+    return tuple(text("NEVER_RUN", language) if "NCCL" in note else note for note in notes)
 
 
 def words_for(comparison: Comparison, language: str) -> dict[str, str]:
@@ -192,13 +199,14 @@ def words_for(comparison: Comparison, language: str) -> dict[str, str]:
     return words
 
 
-def panel(comparison: Comparison, name: str, language: str, *, group: str = "") -> Panel:
+def panel(comparison: Comparison, name: str, language: str, *, group: str = "", model: str = "") -> Panel:
     """One strategy for the drawing."""
     run, alone = comparison.runs[name], comparison.single.step_s
     return Panel(
-        key=f"{comparison.base.model.name}/{name}", title=SHORT[name], trace=run.trace, group=group, alone_s=alone,
+        key=f"{comparison.base.model.name}/{name}", title=SHORT[name], trace=run.trace, group=group,
+        spoken=f"{model} {SHORT[name]}".strip(), alone_s=alone,
         result=text("result", language, time=seconds(run.step_s), alone=seconds(alone)),
-        factor=f"{run.step_s / alone:.2f}×",
+        factor=f"{run.step_s / alone:.2f}×", mark=text("unverified", language) if run.trace.unverified else "",
         memory_limits=[device.memory_bytes for device in run.scenario.cluster.devices],
     )  # fmt: skip
 

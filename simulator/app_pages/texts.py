@@ -60,7 +60,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "This page simulates; nothing runs on a GPU. No published run of this machine is known.",
         "本页是仿真，不占用 GPU；这种机器没有公开的实测数据。",
     ),
-    "to_bench": ("Take {model} to the bench", "到实验台细看 {model}"),
+    "to_bench": ("Take {model} to the bench →", "到实验台细看 {model} →"),
     "ask_again": ("Ask me again", "重新作答"),
     "result": ("{time}, one GPU alone {alone}", "{time}，单卡 {alone}"),
     # ---- the bench: controls
@@ -110,8 +110,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "upload_not_text": ("It is not UTF-8 text.", "它不是 UTF-8 文本。"),
     "upload_not_profile": ("It holds {kind}, not a ModelProfile.", "里面是 {kind}，不是 ModelProfile。"),
     # ---- the bench: answers
-    "bad_value": ("{key} = {given} in the address is not known here; shown is {used}.",
-                  "网址里的 {key} = {given} 不可用，改为 {used}。"),
+    "bad_value": ("{name} = {given} in the address is not known here; shown is {used}.",
+                  "网址里的 {name} = {given} 不可用，改为 {used}。"),
     "cannot_run": ("This combination cannot run. ", "这个组合跑不了。"),
     "one_machine": (
         "DataParallel cannot run here: it is one process and sees the GPUs of one machine, and {cluster} has {nodes} machines.",
@@ -150,7 +150,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "In the first iteration there is one bucket for each dtype and nothing overlaps; torch builds the others after it.",
         "第一步里每种 dtype 只有一个 bucket，没有任何重叠；之后 torch 才重建 bucket。",
     ),
-    "unverified": ("Never verified on GPUs", "未在 GPU 上验证"),
+    "unverified": ("not verified on GPUs", "未在 GPU 上验证"),
     "NEVER_RUN": (
         "DataParallel's transport over NCCL was read in torch's source and never run on several GPUs here.",
         "DataParallel 走 NCCL 的这段是读 torch 源码得出的，没有在多张卡上跑过。",

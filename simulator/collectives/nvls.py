@@ -41,6 +41,8 @@ def nvls_all_reduce(engine: Engine, members: Sequence[int], nbytes: int, *, elem
                     protocol: Protocol = PLAIN_PROTOCOL) -> dict[int, list[Program]]:  # fmt: skip
     """For each device its programs, to run side by side."""
     n = len(members)
+    if n == 1:
+        return {members[0]: []}
     sizes = [size for size in split(nbytes, slices, element_bytes) if size] or [0]
     ports = {d: _Port(engine, d, members[i - 1], kind, protocol) for i, d in enumerate(members)}
     everyone = sum(1 << device for device in members)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from simulator.backend import PLAIN_PROTOCOL, Protocol
 from simulator.collectives.ring import split
 from simulator.engine import Engine
-from simulator.verbs import Handle, Program, fire, isend, recv, wait
+from simulator.verbs import Handle, Program, isend, recv, wait
 
 
 def fan_out(engine: Engine, root: int, sizes: dict[int, int], *, kind: str, in_turn: bool = True,
@@ -50,12 +50,9 @@ def parameter_server(engine: Engine, members: Sequence[int], nbytes: int, *, ser
     the members' order. All pushes start together, and each server answers when it has every member's push.
     """
     shards = split(nbytes, len(servers), element_bytes)
-    complete = dict.fromkeys(servers, 0)
-    everyone = sum(1 << member for member in members)
     fraction = protocol.bandwidth_fraction
     push = {(m, s): engine.channel(m, s, kind, bandwidth_fraction=fraction) for m in members for s in servers if m != s}
     pull = {(s, m): engine.channel(s, m, kind, bandwidth_fraction=fraction) for m in members for s in servers if m != s}
-    summed = {server: Handle(f"the sum on server {server}") for server in servers}
 
     def member(rank: int) -> Program:
         sent = []
@@ -63,18 +60,17 @@ def parameter_server(engine: Engine, members: Sequence[int], nbytes: int, *, ser
             if server != rank:
                 sent.append((yield isend(push[rank, server], shards[shard], chunk=shard, contributions=1 << rank,
                                          extra_latency_s=protocol.base_s + protocol.step_s)))  # fmt: skip
-        if rank in complete:
-            for other in members:
-                if other != rank:
-                    message = yield recv(push[other, rank])
-                    complete[rank] |= message.contributions
-            shard = list(servers).index(rank)
-            for other in members:
-                if other != rank:
-                    handle = yield isend(pull[rank, other], shards[shard], chunk=shard, contributions=everyone,
-                                         extra_latency_s=protocol.step_s)  # fmt: skip
-                    sent.append(handle)
-            yield fire(summed[rank])
+        if rank in servers:
+            others = [member for member in members if member != rank]
+            mask = 1 << rank
+            for other in others:
+                message = yield recv(push[other, rank])
+                mask |= message.contributions
+            shard = servers.index(rank)
+            for other in others:
+                handle = yield isend(pull[rank, other], shards[shard], chunk=shard, contributions=mask,
+                                     extra_latency_s=protocol.step_s)  # fmt: skip
+                sent.append(handle)
         for server in servers:
             if server != rank:
                 yield recv(pull[server, rank])

@@ -23,13 +23,17 @@ _JOINED_PX = 14.0
 """Bars of one kind less than this apart may share a name."""
 
 WORDS = {
-    "en": {"time": "time in {unit}", "rest": "{devices} not drawn", "for": "waits for {kind}", "nothing": "nothing recorded",
-           "lost": "never finished", "bucket": "{kind} (number: bucket)", "many": "devices {first} to {last}",
-           "one": "device {first}", "stuck": "Never finished: rank {rank} ({resource}) waits for {what}.",
-           "unverified": "Not verified: "},
-    "zh": {"time": "时间（{unit}）", "rest": "未画出 {devices}", "for": "等待 {kind}", "nothing": "没有记录",
-           "lost": "没有结束", "bucket": "{kind}（数字：bucket 编号）", "many": "{first} 到 {last} 号卡", "one": "{first} 号卡",
-           "stuck": "没有结束：rank {rank}（{resource}）在等 {what}。", "unverified": "未经验证："},
+    "en": {
+        "time": "time in {unit}", "rest": "{devices} not drawn", "for": "waits for {kind}",
+        "nothing": "nothing recorded", "lost": "never finished", "bucket": "{kind} (number: bucket)", "many": "devices {first} to {last}",
+        "one": "device {first}", "stuck": "Never finished: rank {rank} ({resource}) waits for {what}.",
+        "unverified": "Not verified: ",
+    },
+    "zh": {
+        "time": "时间（{unit}）", "rest": "未画出 {devices}", "for": "等待 {kind}", "nothing": "没有记录",
+        "lost": "没有结束", "bucket": "{kind}（数字：bucket 编号）", "many": "{first} 到 {last} 号卡",
+        "one": "{first} 号卡", "stuck": "没有结束：rank {rank}（{resource}）在等 {what}。", "unverified": "未经验证：",
+    },
 }  # fmt: skip
 
 
@@ -69,10 +73,11 @@ class Painter:
         self._separators(line, lane)
         if row.lane_count == 1 and line.height >= 14:
             self._names(line)
+        lost = " " + WORDS[self.language]["lost"]
         for bar, number in zip(row.bars, row.lanes):
             if not bar.finished:
-                put_text(self.axes, bar.end_s / self.factor, line.top + (number + 0.5) * lane,
-                         f" {WORDS[self.language]['lost']}", size=SMALL, colour=self.theme.text, va="center")  # fmt: skip
+                put_text(self.axes, bar.end_s / self.factor, line.top + (number + 0.5) * lane, lost, size=SMALL,
+                         colour=self.theme.text, va="center")  # fmt: skip
 
     def _joined(self, row: Row) -> list[tuple[Bar, int]]:
         """Bars of one kind that touch become one: edges between them would shimmer."""
@@ -108,16 +113,17 @@ class Painter:
     def _underlay(self, line: Line) -> None:
         """One box under each stretch whose gaps are below a pixel, lest the background shimmer through the edges."""
         for kind, start, end, _ in self._stretches(line.row, near_px=1.0, buckets=True):
-            self.axes.add_patch(Rectangle((start / self.factor, line.top), (end - start) / self.factor, line.height,
-                                          facecolor=self.theme.colour(kind), linewidth=0, zorder=1.2, snap=False))  # fmt: skip
+            corner, width = (start / self.factor, line.top), (end - start) / self.factor
+            self.axes.add_patch(Rectangle(corner, width, line.height, facecolor=self.theme.colour(kind), linewidth=0,
+                                          zorder=1.2, snap=False))  # fmt: skip
 
     def _separators(self, line: Line, lane: float) -> None:
         """Thin gaps between collectives and pieces, each of which is an event of its own."""
         marks = [
-            [(bar.start_s / self.factor, line.top + number * lane), (bar.start_s / self.factor, line.top + (number + 1) * lane)]
+            [(bar.start_s / self.factor, line.top + (number + part) * lane) for part in (0, 1)]
             for bar, number in zip(line.row.bars, line.row.lanes)
             if bar.kind in COMMUNICATION and self._inches(bar.start_s, bar.end_s) > 0.04
-        ]  # fmt: skip
+        ]
         if marks:
             self.axes.add_collection(LineCollection(marks, colors=self.theme.background, linewidths=0.8, zorder=2.5),
                                      autolim=False)  # fmt: skip
@@ -164,13 +170,14 @@ class Painter:
                 if busy > 0.5 * (end - start)]  # fmt: skip
 
     def _write(self, line: Line, start: float, end: float, text: str, kind: str, *, boxed: bool = False) -> bool:
-        """Text in the middle of a stretch of time, if it is long enough. Whether it was."""
+        """Text in the middle of a stretch of time, if that is long enough. Whether it was."""
         if self._inches(start, end) < text_width_in(text, SMALL) + 0.06:
             return False
         colour = self.theme.muted if kind == "wait" else self.theme.on(kind)
-        box = {"facecolor": self.theme.colour(kind), "edgecolor": "none", "pad": 1.0}
-        put_text(self.axes, (start + end) / 2 / self.factor, line.top + line.height / 2, text, size=SMALL, colour=colour,
-                 ha="center", va="center_baseline", zorder=4, bbox=box if STYLES[kind].hatch or boxed else None)  # fmt: skip
+        plate = {"facecolor": self.theme.colour(kind), "edgecolor": "none", "pad": 1.0}
+        put_text(self.axes, (start + end) / 2 / self.factor, line.top + line.height / 2, text, size=SMALL,
+                 colour=colour, ha="center", va="center_baseline", zorder=4,
+                 bbox=plate if STYLES[kind].hatch or boxed else None)  # fmt: skip
         return True
 
     def legend(self) -> list[tuple[str, dict[str, Any]]]:

@@ -39,7 +39,7 @@ def text_width_in(text: str, size: float) -> float:
 
 def title_lines(title: str, width_in: float) -> list[str]:
     """The title broken to fit; text that nothing can draw is replaced."""
-    return wrap(drawable(title), max(20, int((width_in - 2 * MARGIN_IN) / text_width_in("n", LARGE)))) if title else []
+    return wrap(drawable(title), _room(width_in, LARGE)) if title else []
 
 
 def title_height_in(lines: Sequence[str]) -> float:
@@ -50,8 +50,9 @@ def title_height_in(lines: Sequence[str]) -> float:
 def put_title(figure: "Figure", lines: Sequence[str], theme: Theme) -> None:
     """The finding, at the top left."""
     width, height = figure.get_size_inches()
-    figure.suptitle("\n".join(lines), x=MARGIN_IN / width, y=1 - MARGIN_IN / height, ha="left", va="top", fontsize=LARGE,
-                    fontweight="bold", color=theme.text, fontfamily=font_families(), linespacing=1.25)  # fmt: skip
+    figure.suptitle("\n".join(lines), x=MARGIN_IN / width, y=1 - MARGIN_IN / height, ha="left", va="top",
+                    fontsize=LARGE, fontweight="bold", color=theme.text, fontfamily=font_families(),
+                    linespacing=1.25)  # fmt: skip
 
 
 def put_text(axes: "Axes", x: float, y: float, text: str, *, size: float = NORMAL, colour: str, **more: Any) -> None:
@@ -74,8 +75,12 @@ def notes_height_in(notes: Sequence[str]) -> float:
 
 def note_lines(notes: Sequence[str], width_in: float) -> list[str]:
     """The small print broken to fit."""
-    room = max(20, int((width_in - 2 * MARGIN_IN) / text_width_in("n", SMALL)))
-    return [line for note in notes for line in wrap(note, room)]
+    return [line for note in notes for line in wrap(note, _room(width_in, SMALL))]
+
+
+def _room(width_in: float, size: float) -> int:
+    """How many narrow signs fit between the margins."""
+    return max(20, int((width_in - 2 * MARGIN_IN) / text_width_in("n", size)))
 
 
 def hatch_colour(kind: str, theme: Theme) -> str:
@@ -132,6 +137,7 @@ def put_legend(figure: "Figure", entries: Sequence[tuple[str, dict[str, Any]]], 
         handles = [Patch(label=drawable(entries[index][0]), **entries[index][1]) for index in row]
         for handle in handles:
             quiet_hatch(handle)
-        figure.legend(handles=handles, loc="upper left", ncols=len(handles), frameon=False, borderpad=0, borderaxespad=0,
-                      bbox_to_anchor=(left_in / width, (top_in - number * LEGEND_ROW_IN) / height), handlelength=1.6,
-                      columnspacing=1.4, labelcolor=theme.text, prop={"family": font_families(), "size": NORMAL})  # fmt: skip
+        place = left_in / width, (top_in - number * LEGEND_ROW_IN) / height
+        figure.legend(handles=handles, loc="upper left", ncols=len(handles), frameon=False, borderpad=0,
+                      borderaxespad=0, bbox_to_anchor=place, handlelength=1.6, columnspacing=1.4, labelcolor=theme.text,
+                      prop={"family": font_families(), "size": NORMAL})  # fmt: skip

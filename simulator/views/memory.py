@@ -44,10 +44,14 @@ _NEAR = 2.2
 """The capacity line is drawn where the capacity is at most this many times the highest peak."""
 
 _WORDS = {
-    "en": {"time": "time in {unit}", "peak": "peak {peak}", "of": "{part} of {capacity}",
-           "capacity": "capacity {capacity}", "unknown": "memory not recorded", "context": "{name} (only nvidia-smi shows it)"},
-    "zh": {"time": "时间（{unit}）", "peak": "峰值 {peak}", "of": "占 {capacity} 的 {part}",
-           "capacity": "显存容量 {capacity}", "unknown": "没有记录显存", "context": "{name}（只有 nvidia-smi 显示）"},
+    "en": {
+        "time": "time in {unit}", "peak": "peak {peak}", "of": "{part} of {capacity}",
+        "capacity": "capacity {capacity}", "unknown": "memory not recorded", "context": "{name} (only nvidia-smi shows it)",
+    },
+    "zh": {
+        "time": "时间（{unit}）", "peak": "峰值 {peak}", "of": "占 {capacity} 的 {part}",
+        "capacity": "显存容量 {capacity}", "unknown": "没有记录显存", "context": "{name}（只有 nvidia-smi 显示）",
+    },
 }  # fmt: skip
 
 

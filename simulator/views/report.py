@@ -3,14 +3,13 @@
 Not modelled: nothing is computed here that is not in `metrics` or `verdict`.
 """
 
-import textwrap
-import unicodedata
-
 from simulator.compare import Comparison, Run
 from simulator.scenario import DistributedDataParallel
 from simulator.units import nbytes, percent, seconds, three_digits
 from simulator.verdict import fits, verdict
+from simulator.views.notes import in_language
 from simulator.views.text import timeline
+from simulator.views.words import columns, pad, wrap
 
 WIDTH = 80
 
@@ -20,20 +19,20 @@ _WORDS = {
         "speedup": "speed-up (same batch per device)", "same": "speed-up (same global batch)", "compute": "compute",
         "comm": "communication", "exposed": "exposed communication", "overlap": "overlap", "sent": "sent, busiest device",
         "first": "peak memory, GPU 0", "others": "peak memory, the others' most", "context": "CUDA context (besides)",
-        "buckets": "buckets, in launch order", "one": "one device", "full": "does not fit",
+        "buckets": "buckets, in launch order:", "one": "one device", "full": "does not fit",
         "impossible": "{name} cannot run here: {reason}.", "unverified": "Not verified on several GPUs: ",
         "path": "The step waits for: ", "batches": "{total} rows in all: DataParallel takes them as one batch, each of "
-        "the {n} DDP ranks takes {each}.", "model": "Model", "cluster": "Cluster", "parts": "compute {compute}, "
+        "the {n} DDP ranks takes {each}.", "model": "Model:", "cluster": "Cluster:", "parts": "compute {compute}, "
         "communication {communication}, host {host}",
     },
     "zh": {
         "rows": "每张卡的样本数", "total": "样本总数", "step": "一步用时", "rate": "样本/秒",
         "speedup": "加速比（每卡 batch 相同）", "same": "加速比（总 batch 相同）", "compute": "计算", "comm": "通信",
         "exposed": "未被掩盖的通信", "overlap": "计算通信重叠", "sent": "最忙的卡发送", "first": "0 号卡显存峰值",
-        "others": "其他卡显存峰值", "context": "CUDA 上下文（另计）", "buckets": "bucket（按发起顺序）", "one": "单卡",
+        "others": "其他卡显存峰值", "context": "CUDA 上下文（另计）", "buckets": "bucket（按发起顺序）：", "one": "单卡",
         "full": "放不下", "impossible": "{name} 在这里不能运行：{reason}。", "unverified": "未在多张 GPU 上验证：",
         "path": "这一步在等：", "batches": "共 {total} 个样本：DataParallel 当作一个 batch，{n} 个 DDP rank 各取 {each} 个。",
-        "model": "模型", "cluster": "集群", "parts": "计算 {compute}，通信 {communication}，主机 {host}",
+        "model": "模型：", "cluster": "集群：", "parts": "计算 {compute}，通信 {communication}，主机 {host}",
     },
 }  # fmt: skip
 
@@ -47,26 +46,26 @@ def comparison_text(comparison: Comparison, *, language: str = "en", colour: boo
     rows = sorted(set(_rank_rows(comparison)))
     each = "/".join(map(str, rows))
     lines = [
-        *_wrap(verdict(comparison).text(language)),
+        *wrap(verdict(comparison).text(language), WIDTH),
         "",
-        *_wrap(f"{words['model']}: {base.model.name} ({nbytes(base.model.parameter_bytes)}, "
-               f"{len(base.model.unique_parameters)} tensors), {base.model.precision}, {base.model.device}"),
-        *_wrap(f"{words['cluster']}: {base.cluster.name}, backend {base.backend.name}"),
-        *_wrap(words["batches"].format(total=base.total_rows, n=base.world_size, each=each)),
+        *wrap(f"{words['model']} {base.model.name} ({nbytes(base.model.parameter_bytes)}, "
+               f"{len(base.model.unique_parameters)} tensors), {base.model.precision}, {base.model.device}", WIDTH),
+        *wrap(f"{words['cluster']} {base.cluster.name}, backend {base.backend.name}", WIDTH),
+        *wrap(words["batches"].format(total=base.total_rows, n=base.world_size, each=each), WIDTH),
         "",
         *_numbers(comparison, words),
         "",
     ]  # fmt: skip
     for name, run in runs.items():
         parts = {key: seconds(value) for key, value in run.metrics.critical_seconds.items()}
-        lines += [f"{_SHORT[name]}. {words['path']}{words['parts'].format(**parts)}", ""]
-        lines += [timeline(run.trace, width=WIDTH, colour=colour), ""]
+        lines += [*wrap(f"{_SHORT[name]}. {words['path']}{words['parts'].format(**parts)}", WIDTH), ""]
+        lines += [timeline(run.trace, width=WIDTH, colour=colour, language=language, unverified=False), ""]
         if isinstance(run.scenario.strategy, DistributedDataParallel):
-            lines += [*_wrap(f"{words['buckets']}: {', '.join(_bucket_sizes(run))}"), ""]
+            lines += [*wrap(f"{words['buckets']} {', '.join(_bucket_sizes(run))}", WIDTH), ""]
     for name, reason in comparison.impossible.items():
-        lines += _wrap(words["impossible"].format(name=name, reason=reason))
+        lines += wrap(words["impossible"].format(name=name, reason=in_language(reason, language)), WIDTH)
     for note in dict.fromkeys(note for run in runs.values() for note in run.trace.unverified):
-        lines += _wrap(words["unverified"] + note)
+        lines += wrap(words["unverified"] + in_language(note, language), WIDTH)
     return "\n".join(lines).rstrip()
 
 
@@ -103,8 +102,8 @@ def _numbers(comparison: Comparison, words: dict[str, str]) -> list[str]:
     row("others", "", [max((_peak_key(run, d, words) for d in range(1, run.scenario.world_size)), default=(0, ""))[1]
                        for run in runs])  # fmt: skip
     row("context", nbytes(single.metrics.context_bytes[0]), [nbytes(run.metrics.context_bytes[0]) for run in runs])
-    widths = [max(_width(line[column]) for line in table) for column in range(len(table[0]))]
-    return ["  ".join(_pad(cell, widths[i], left=i == 0) for i, cell in enumerate(line)).rstrip() for line in table]
+    widths = [max(columns(line[column]) for line in table) for column in range(len(table[0]))]
+    return ["  ".join(pad(cell, widths[i], right=i > 0) for i, cell in enumerate(line)).rstrip() for line in table]
 
 
 def _peak(run: Run, device: int, words: dict[str, str]) -> str:
@@ -114,24 +113,3 @@ def _peak(run: Run, device: int, words: dict[str, str]) -> str:
 def _peak_key(run: Run, device: int, words: dict[str, str]) -> tuple[int, str]:
     peak = run.metrics.peak_memory_bytes[device]
     return peak, nbytes(peak) + (f" ({words['full']})" if fits(run)[device] is False else "")
-
-
-def _width(text: str) -> int:
-    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
-
-
-def _pad(text: str, width: int, *, left: bool) -> str:
-    blanks = " " * (width - _width(text))
-    return text + blanks if left else blanks + text
-
-
-def _wrap(text: str) -> list[str]:
-    """Lines of at most 80 columns; a Chinese line may break between any two characters."""
-    if _width(text) == len(text):
-        return textwrap.wrap(text, WIDTH, break_on_hyphens=False)
-    lines = [""]
-    for character in text:
-        if _width(lines[-1]) + _width(character) > WIDTH:
-            lines.append("")
-        lines[-1] += character
-    return lines

@@ -37,6 +37,10 @@ class Panel:
     trace: Trace
     group: str = ""
     """A heading above; neighbours with the same one share it."""
+    spoken: str = ""
+    """What the moment's sentence calls the run; empty is the title."""
+    mark: str = ""
+    """A caveat beside the title."""
     result: str = ""
     """What stands beside the title once the run is over."""
     factor: str = ""
@@ -151,7 +155,8 @@ def _panel(panel: Panel, table: _Table) -> dict[str, Any]:
             now = end
         columns.append({"device": device, "role": role, "s": gaps, "d": lengths, "w": entries, "c": causes})
     return {
-        "key": panel.key, "title": panel.title, "group": panel.group, "result": panel.result, "factor": panel.factor,
+        "key": panel.key, "title": panel.title, "group": panel.group,
+        "spoken": panel.spoken or panel.title, "mark": panel.mark, "result": panel.result, "factor": panel.factor,
         "alone": None if panel.alone_s is None else round(panel.alone_s * NS),
         "end": round(trace.end_s * NS), "devices": len(trace.devices), "lanes": columns,
         "unfinished": [f"{waiting.resource} {waiting.waits_for}" for waiting in trace.waiting],

@@ -83,7 +83,7 @@ function buildParts(p) {
       factor: element("b", "factor", panel.factor), names: element("div", "names"), stage: element("div", "stage"),
       base: element("canvas", "base"), over: element("canvas", "over"), rows: [], height: 0,
     };
-    const header = element("header", "", element("h4", "", panel.title), part.activity, part.result, part.factor);
+    const header = element("header", "", element("h4", "", panel.title), ...(panel.mark ? [element("small", "mark", panel.mark)] : []), part.activity, part.result, part.factor);
     part.stage.append(part.base, part.over);
     part.element = element("section", "run", header, element("div", "field", part.names, part.stage));
     part.element.dataset.key = panel.key;
@@ -141,9 +141,9 @@ function rowName(p, part, row) {
     const role = row.memory === undefined ? words[`lane_${row.lane.role}`] : words.memory;
     made = element("div", "name", element("b", "", device), element("span", "", role));
     if (row.memory !== undefined) {
-      const peak = part.panel.memory[row.memory].peak, limit = part.panel.limits[row.memory];
-      made.title = limit ? fill(words.peak_of, { peak: bytesText(peak), limit: bytesText(limit) }) : bytesText(peak);
-      made.append(element("small", "", bytesText(peak)));
+      const { peak, allocated } = part.panel.memory[row.memory], limit = part.panel.limits[row.memory];
+      made.title = fill(limit ? words.peak_of : words.peak, { allocated: bytesText(allocated), peak: bytesText(peak), limit: bytesText(limit) });
+      made.append(element("small", "", bytesText(allocated)));
     }
   }
   made.style.top = `${row.top}px`;
@@ -167,7 +167,7 @@ function buildLegend(p) {
     ...model.palette.order.filter((kind) => present.has(kind)).map((kind) => swatch(theme.kinds[kind].name, { background: theme.kinds[kind].fill })),
     swatch(model.words.waits, { background: `repeating-linear-gradient(135deg, ${theme.waiting} 0 1.5px, ${theme.idle} 1.5px 4px)` }),
     swatch(model.words.path_line, { borderBottom: `2px solid ${theme.text}`, borderRadius: 0, height: "6px" }),
-    ...(model.panels.some((panel) => panel.alone) ? [swatch(model.words.alone, { borderLeft: `2px dashed ${theme.text}`, borderRadius: 0, width: 0 })] : []),
+    ...(model.panels.some((panel) => panel.alone) ? [swatch(model.words.alone, { background: `repeating-linear-gradient(${theme.text} 0 3px, transparent 3px 5px)`, borderRadius: 0, width: "2px" })] : []),
   );
 }
 

@@ -32,7 +32,7 @@ function paintMemory(context, model, panel, device, view, top, height, theme, mo
       const k = n ? n - 1 : last; // the CUDA context lies at the bottom
       if (!held[k]) continue;
       const size = (held[k] / most) * h;
-      context.fillStyle = theme.categories[k].fill;
+      context.fillStyle = k === last ? hatchOf(theme, context) : theme.categories[k].fill;
       context.fillRect(x0, base - size, x1 - x0, size);
       const best = thickest.get(k);
       if (size >= 12 * ratio && (!best || size > best.size)) thickest.set(k, { size, y: base - size / 2, x: (x0 + x1) / 2 });

@@ -35,7 +35,7 @@ function decodeTimeline(raw) {
       base += count;
       return { ...lane, index, count, start, end, what: lane.w, cause: lane.c, base: base - count };
     });
-    const memory = panel.memory.map((changes, device) => decodeMemory(changes, raw.categories.length, device));
+    const memory = panel.memory.map((changes, device) => decodeMemory(changes, raw.categories, device));
     const decoded = { ...panel, lanes, memory, onPath: null };
     decoded.onPath = criticalPath(decoded, raw);
     return decoded;
@@ -43,10 +43,11 @@ function decodeTimeline(raw) {
   return { ...raw, panels, end: Math.max(1, ...panels.map((panel) => panel.end)) };
 }
 
+/** `peak` is all that lies on the card, `allocated` is without the context: what torch counts. */
 function decodeMemory(changes, categories, device) {
   const times = [], held = [], total = [];
-  const now = new Float64Array(categories);
-  let time = 0;
+  const now = new Float64Array(categories.length), context = categories.indexOf("context");
+  let time = 0, allocated = 0;
   for (let i = 0; i < changes.t.length; i++) {
     time += changes.t[i];
     now[changes.k[i]] += changes.b[i];
@@ -55,7 +56,12 @@ function decodeMemory(changes, categories, device) {
     held.push(now.slice());
     total.push(now.reduce((sum, bytes) => sum + bytes, 0));
   }
-  return { device, times, held, total, peak: Math.max(0, ...total) };
+  let peak = 0;
+  for (let i = 0; i < total.length; i++) {
+    peak = Math.max(peak, total[i]);
+    allocated = Math.max(allocated, total[i] - held[i][context]);
+  }
+  return { device, times, held, total, peak, allocated };
 }
 
 /** Index of the last value that is not above t; -1 if there is none. */
@@ -145,7 +151,7 @@ function momentText(model, t) {
       if (busy.length) text += `${model.words.comma}${busy.map((lane) => spanName(model, lane, spanAt(lane, t))).join(model.words.comma)}`;
       text = fill(model.words.on_device, { device: deviceName(model, 0), text });
     }
-    return `${panel.group ? `${panel.group} ` : ""}${panel.title}${model.words.colon}${text}`;
+    return `${panel.spoken}${model.words.colon}${text}`;
   });
   return `${durationText(t)}${model.words.colon}${parts.join(model.words.semicolon)}`;
 }
