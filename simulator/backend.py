@@ -115,8 +115,9 @@ def nccl(reached: float = 1.0, *, ll_reached: float | None = None, chain_reached
                                  min(1.0, fractions[index])))  # fmt: skip
         return tuple(made)
 
-    ll = 0.5 * reached if ll_reached is None else ll_reached
-    chain = reached if chain_reached is None else chain_reached
+    reached = number(reached, "reached", exclusive=True)
+    ll = 0.5 * reached if ll_reached is None else number(ll_reached, "ll_reached", exclusive=True)
+    chain = reached if chain_reached is None else number(chain_reached, "chain_reached", exclusive=True)
     return Backend(
         "nccl", algorithm, protocols(0, (ll, 0.92 * reached, reached)),
         protocols(1, (0.92 * ll / 1.9, 0.92 * 0.92 * reached * 7 / 9, 0.92 * reached)),

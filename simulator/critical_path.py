@@ -24,10 +24,10 @@ class Piece(NamedTuple):
 
 def critical_path(trace: Trace) -> list[Piece]:
     """Pieces in time order. Measured traces without causes give what is known: the last span alone."""
-    ended = [span for span in trace.spans if span.end_s is not None]
+    ended = [record for record in trace.by_id.values() if record.end_s is not None]
     if not ended:
         return []
-    last = max(ended, key=lambda span: (span.end_s or 0.0, span.kind == "optimizer", span.id))
+    last = max(ended, key=lambda found: (found.end_s, isinstance(found, Span), found.kind == "optimizer", found.id))
     return walk_back(trace, last.id, 0.0)
 
 

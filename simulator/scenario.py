@@ -153,10 +153,13 @@ class Scenario:
             whole(self.global_batch, "global_batch", minimum=1)
         if self.inputs not in INPUT_PLACES:
             raise unknown("inputs", self.inputs, INPUT_PLACES)
-        require(bool(self.iterations) and list(self.iterations) == sorted(set(self.iterations)),
-                f"iterations {self.iterations}", "at least one, in rising order", "Give (0, 1, 2), say")  # fmt: skip
+        given = f"iterations {self.iterations!r}"
+        require(isinstance(self.iterations, tuple) and bool(self.iterations), given, "a tuple of at least one is needed",
+                "Give (0, 1, 2), say")  # fmt: skip
         for iteration in self.iterations:
             whole(iteration, "iteration")
+        require(list(self.iterations) == sorted(set(self.iterations)), given, "they stand in rising order",
+                "Give (0, 1, 2), say")  # fmt: skip
         if self.speed:
             require(len(self.speed) == self.cluster.world_size, f"{len(self.speed)} speeds for "
                     f"{self.cluster.world_size} devices", "one a device is needed", "Give one number a device")  # fmt: skip

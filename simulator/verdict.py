@@ -10,7 +10,10 @@ Not modelled: what would happen after the cause is removed; simulate that.
 from dataclasses import dataclass
 
 from simulator.compare import Comparison, Run
-from simulator.units import seconds
+from simulator.units import nbytes, seconds
+
+SAME = 0.02
+"""Steps that differ by less are called equal."""
 
 CAUSES = ("python thread", "GPU 0's link", "GPU 0's memory", "host launches", "all-reduce", "compute")
 
@@ -67,7 +70,6 @@ def cause(comparison: Comparison, name: str) -> str:
 _ENGLISH = {
     "python thread": "DataParallel waits {lost} for its one Python thread",
     "GPU 0's link": "DataParallel waits {lost} for GPU 0's link",
-    "GPU 0's memory": "DataParallel does not fit GPU 0's memory",
     "host launches": "DDP waits {lost} for its host threads",
     "all-reduce": "DDP waits {lost} for all-reduce",
     "compute": "neither waits for much but compute",
@@ -75,7 +77,6 @@ _ENGLISH = {
 _CHINESE = {
     "python thread": "DataParallel 等唯一的 Python 线程 {lost}",
     "GPU 0's link": "DataParallel 等 0 号卡的链路 {lost}",
-    "GPU 0's memory": "DataParallel 超出 0 号卡的显存",
     "host launches": "DDP 等主机线程 {lost}",
     "all-reduce": "DDP 等 all-reduce {lost}",
     "compute": "两者都主要在计算",
@@ -87,26 +88,42 @@ def verdict(comparison: Comparison) -> Verdict:
     if len(comparison.runs) < 2:
         return _alone(comparison)
     parallel, distributed = comparison.runs["DataParallel"], comparison.runs["DistributedDataParallel"]
+    if fits(parallel)[0] is False:
+        return _too_full(comparison, parallel, distributed)
     ratio = parallel.step_s / distributed.step_s
-    slower = "DataParallel" if ratio >= 1 or fits(parallel)[0] is False else "DistributedDataParallel"
+    slower = "DataParallel" if ratio >= 1 else "DistributedDataParallel"
     why = cause(comparison, slower)
     waits = seconds(_lost(comparison, slower, why))
-    exposed = seconds(lost_seconds(comparison, "DistributedDataParallel")["link"])
-    if abs(ratio - 1) < 0.02:
-        first, first_zh = "DataParallel and DDP take the same time within 2 %", "DataParallel 与 DDP 用时相同（2 % 以内）"
+    if abs(ratio - 1) < SAME:
+        winner, first, first_zh = "neither", "DataParallel and DDP take the same time", "DataParallel 与 DDP 用时相同"
     elif ratio > 1:
-        first, first_zh = f"DDP is {ratio:.2f}x faster", f"DDP 快 {ratio:.2f} 倍"
+        winner, first, first_zh = "DistributedDataParallel", f"DDP is {ratio:.2f}x faster", f"DDP 快 {ratio:.2f} 倍"
     else:
-        first, first_zh = f"DataParallel is {1 / ratio:.2f}x faster", f"DataParallel 快 {1 / ratio:.2f} 倍"
+        winner, first = "DataParallel", f"DataParallel is {1 / ratio:.2f}x faster"
+        first_zh = f"DataParallel 快 {1 / ratio:.2f} 倍"
+    last = last_zh = ""
     if slower == "DataParallel" and why != "compute":
-        last, last_zh = f", DDP {exposed} for all-reduce", f"，DDP 等 all-reduce {exposed}"
-    else:
-        last = last_zh = ""
-    return Verdict(
-        "DataParallel" if ratio < 0.98 else "DistributedDataParallel" if ratio > 1.02 else "neither",
-        max(ratio, 1 / ratio), why, f"{first}: {_ENGLISH[why].format(lost=waits)}{last}.",
-        f"{first_zh}：{_CHINESE[why].format(lost=waits)}{last_zh}。",
-    )  # fmt: skip
+        exposed = lost_seconds(comparison, "DistributedDataParallel")["link"]
+        last = f", DDP {seconds(exposed)} for all-reduce" if exposed else ", DDP for nothing"
+        last_zh = f"，DDP 等 all-reduce {seconds(exposed)}" if exposed else "，DDP 不必等"
+    return Verdict(winner, max(ratio, 1 / ratio), why, f"{first}: {_ENGLISH[why].format(lost=waits)}{last}.",
+                   f"{first_zh}：{_CHINESE[why].format(lost=waits)}{last_zh}。")  # fmt: skip
+
+
+def _too_full(comparison: Comparison, parallel: Run, distributed: Run) -> Verdict:
+    """GPU 0 cannot hold what DataParallel puts there; DDP may or may not fit."""
+    needs = nbytes(parallel.metrics.peak_memory_bytes[0] + parallel.metrics.context_bytes[0])
+    has = nbytes(comparison.base.cluster.devices[0].memory_bytes)
+    english = f"DataParallel does not fit GPU 0's memory ({needs} of {has})"
+    chinese = f"DataParallel 超出 0 号卡的显存（需要 {needs}，只有 {has}）"
+    ratio = parallel.step_s / distributed.step_s
+    if all(answer is not False for answer in fits(distributed)):
+        return Verdict("DistributedDataParallel", ratio, "GPU 0's memory",
+                       f"{english}; DDP does, at {seconds(distributed.step_s)} a step.",
+                       f"{chinese}；DDP 放得下，一步 {seconds(distributed.step_s)}。")  # fmt: skip
+    return Verdict("neither", ratio, "GPU 0's memory",
+                   f"{english}, nor does DDP fit any device; with more memory DDP would be {ratio:.2f}x faster.",
+                   f"{chinese}，DDP 在每张卡上也放不下；若显存够，DDP 快 {ratio:.2f} 倍。")  # fmt: skip
 
 
 def _lost(comparison: Comparison, name: str, why: str) -> float:

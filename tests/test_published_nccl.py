@@ -102,6 +102,11 @@ def test_one_a100_node_takes_8_1_ms_for_a_gibibyte() -> None:
     assert all_reduce(load_cluster("8xA100"), GIB)[0] == pytest.approx(8142.6e-6, rel=0.03)
 
 
+def test_without_peer_access_resnet50s_gradients_take_25_6_ms() -> None:
+    # Case a07: `topo -m` says PIX, yet the bus bandwidth is 4.0 GB/s and not PCIe's 12.
+    assert all_reduce(load_cluster("2x2080Ti-pcie"), 102_228_128)[0] == pytest.approx(25.6e-3, rel=0.03)
+
+
 def test_over_one_nic_a_tree_passes_the_wire_in_bus_bandwidth_and_a_ring_does_not() -> None:
     # NVIDIA/nccl-tests#22: 2 nodes of 8, 100 Gb/s, 1 GiB: tree 134 ms, bus bandwidth 125 Gb/s; ring 268 ms, 60 Gb/s.
     cluster = load_cluster("2x8xA100-1nic")

@@ -8,10 +8,10 @@ import html
 import streamlit as st
 
 from simulator.app_pages.address import Address
-from simulator.app_pages.blocks import PATH_STYLE, heading, paragraph, path_strip, table
+from simulator.app_pages.blocks import PATH_STYLE, heading, paragraph, path_strip, refused, table
 from simulator.app_pages.controls import NAMES, controls
 from simulator.app_pages.player import show_timeline
-from simulator.app_pages.runs import Answer, answer
+from simulator.app_pages.runs import Choice, Findings, Picture, findings, picture
 from simulator.app_pages.texts import model_name, text
 from simulator.errors import InputError
 
@@ -38,7 +38,7 @@ STYLE = """<style>
 </style>"""
 
 
-def facts(found: Answer, language: str) -> None:
+def facts(shown: Picture, found: Findings, language: str) -> None:
     """All that is not the picture: numbers, critical paths, buckets, what is not verified, sources."""
     left, right = st.columns(2, gap="large")
     with left:
@@ -57,47 +57,54 @@ def facts(found: Answer, language: str) -> None:
         for name, entries in found.paths:
             st.html(f"<b>{html.escape(name)}</b>")
             path_strip(entries, lambda count: text("path_more", language, count=count))
-    if found.unverified:
-        heading(3, text("unverified", language))
-    for note in found.unverified:
+    for note in shown.unverified:
         paragraph(note)
     heading(3, text("sources", language))
-    for label, source in found.sources:
+    for label, source in shown.sources:
         paragraph(f"{label}: {source}")
+
+
+def runnable(choice: Choice, language: str) -> Choice | None:
+    """The choice; or the last one that ran, when this one cannot, and a word why."""
+    try:
+        picture(choice, language)
+    except InputError as error:
+        paragraph(text("cannot_run", language) + str(error), "said")
+        last: Choice | None = st.session_state.get("last choice")
+        return last
+    st.session_state["last choice"] = choice
+    return choice
 
 
 @st.fragment
 def bench(language: str) -> None:
-    """Controls at the left, the answer beside them."""
+    """Controls at the left, the answer beside them: the picture first, the numbers as soon as they are there."""
     address = Address("bench", NAMES)
     with st.container(key="bench"):
-        rail, picture = st.columns([1, 4], gap="large")
+        rail, beside = st.columns([1, 4], gap="large")
     with rail:
         choice, problem = controls(address, language)
-    with picture, st.container(key="picture"):
-        for name, given, used in address.refused:
-            shown = text("all_of_them", language) if used == 0 else used
-            paragraph(text("bad_value", language, name=name, given=given, used=shown), "said")
+    address.keep()
+    with beside, st.container(key="picture"):
+        refused(address, language)
         if problem:
             paragraph(text("upload_bad", language, model=model_name(choice.model)) + problem, "said")
-        try:
-            found = answer(choice, language)
-        except InputError as error:
-            paragraph(text("cannot_run", language) + str(error), "said")
-            found = st.session_state.get("last answer")
-        if found is not None:
-            st.session_state["last answer"] = found
-            heading(2, found.title)
-            if choice.profile:
-                paragraph(text("upload_used", language, name=found.model), "said")
-            if found.impossible:
-                paragraph(found.impossible, "said")
-            paragraph(found.batches)
-            show_timeline(found.timeline, "bench_timeline")
-    if found is not None:
-        with picture, st.container(key="facts"):
-            facts(found, language)
-    address.keep()
+        ran = runnable(choice, language)
+        if ran is None:
+            return
+        shown = picture(ran, language)
+        title = st.container()
+        if ran.profile:
+            paragraph(text("upload_used", language, name=shown.model), "said")
+        if shown.impossible:
+            paragraph(shown.impossible, "said")
+        paragraph(shown.batches)
+        show_timeline(shown.timeline, "bench_timeline")
+    found = findings(ran, language)
+    with title:
+        heading(2, found.title)
+    with beside, st.container(key="facts"):
+        facts(shown, found, language)
 
 
 st.html(STYLE + PATH_STYLE)

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from simulator.app_pages.runs import PathEntry
+from simulator.app_pages.address import Address
+from simulator.app_pages.summary import PathEntry
+from simulator.app_pages.texts import text
 from simulator.units import percent
 
 LONG_LIST = 8
@@ -24,6 +26,13 @@ def heading(level: int, words: str) -> None:
 def paragraph(words: str, style: str = "quiet") -> None:
     """Text in one of the page's styles: lead, quiet or said."""
     st.html(f'<p class="{style}">{html.escape(words)}</p>')
+
+
+def refused(address: Address, language: str) -> None:
+    """What the address said and the page cannot mean."""
+    for name, given, used in address.refused:
+        instead = text("all_of_them" if used == 0 else "nothing", language) if used in (0, None) else used
+        paragraph(text("bad_value", language, name=name, given=given, used=instead), "said")
 
 
 def table(rows: Sequence[Sequence[str]]) -> None:

@@ -8,7 +8,7 @@ import html
 import streamlit as st
 
 from simulator.app_pages.address import Address, one_of
-from simulator.app_pages.blocks import heading, paragraph
+from simulator.app_pages.blocks import heading, paragraph, refused
 from simulator.app_pages.player import show_timeline
 from simulator.app_pages.runs import QUESTION, QUESTION_MODELS, Hurt, Reply, reply
 from simulator.app_pages.texts import model_name, text
@@ -82,6 +82,7 @@ def play(language: str) -> None:
     """The answer, the one control, both models on one clock, and where to go from here."""
     address = Address("question play", ("link",))
     address.begin("link", "nvlink", one_of(list(LINKS)), list(LINKS))
+    refused(address, language)
     link = st.session_state["link"]
     cluster, name = LINKS[link]
     found = reply(cluster, language)
@@ -120,6 +121,7 @@ def main() -> None:
     st.html(STYLE)
     address = Address("question", ("answer",))
     address.begin("answer", None, one_of(QUESTION_MODELS))
+    refused(address, language)
     if st.session_state["answer"] is None:
         ask(language)
     else:

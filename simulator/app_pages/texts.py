@@ -87,6 +87,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "more": ("More", "更多"),
     "devices": ("Devices", "卡数"),
     "all_of_them": ("all", "全部"),
+    "nothing": ("none", "不设"),
     "optimizer": ("Optimizer", "优化器"),
     "precision": ("Precision", "精度"),
     "algorithm": ("All-reduce algorithm", "all-reduce 算法"),
@@ -110,7 +111,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "upload_not_text": ("It is not UTF-8 text.", "它不是 UTF-8 文本。"),
     "upload_not_profile": ("It holds {kind}, not a ModelProfile.", "里面是 {kind}，不是 ModelProfile。"),
     # ---- the bench: answers
-    "bad_value": ("{name} = {given} in the address is not known here; shown is {used}.",
+    "bad_value": ("The address says {name} = {given}, which is not possible here; shown is {used}.",
                   "网址里的 {name} = {given} 不可用，改为 {used}。"),
     "cannot_run": ("This combination cannot run. ", "这个组合跑不了。"),
     "one_machine": (
@@ -171,7 +172,7 @@ MODEL_NAMES = {
 _LINKS = {
     "pcie": ("PCIe 3", "PCIe 3"), "pcie3": ("PCIe 3", "PCIe 3"), "pcie4": ("PCIe 4", "PCIe 4"),
     "dgx1": ("DGX-1, NVLink mesh", "DGX-1，NVLink 网格"), "nvlink": ("NVLink bridge", "NVLink 桥"),
-    "1nic": ("one 100 Gb NIC a node", "每机一张 100 Gb 网卡"), "8nic": ("eight 100 Gb NICs a node", "每机八张 100 Gb 网卡"),
+    "1nic": ("one 100 Gb NIC", "单张 100 Gb 网卡"), "8nic": ("eight 100 Gb NICs", "八张 100 Gb 网卡"),
     "10gbe": ("10 Gb Ethernet", "10 Gb 以太网"), "": ("NVSwitch", "NVSwitch"),
 }  # fmt: skip
 
@@ -195,9 +196,9 @@ def cluster_name(name: str, language: str) -> str:
         return name
     nodes, count, kind, link = found[1], found[2], found[3].replace("-", " "), _LINKS[found[4] or ""]
     if language == "zh":
-        many = f"2 机各 {count} × {kind}" if nodes else f"{count} × {kind}"
+        many = f"2 机 × {count} {kind}" if nodes else f"{count} × {kind}"
         return f"{many}，{link[1]}"
-    many = f"2 nodes of {count} × {kind}" if nodes else f"{count} × {kind}"
+    many = f"2 × {count} {kind}" if nodes else f"{count} × {kind}"
     return f"{many}, {link[0]}"
 
 

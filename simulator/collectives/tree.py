@@ -4,8 +4,9 @@ Binomial: reduce to the root, then broadcast, one whole-buffer transfer a rank a
 for N a power of two. Against the ring it wins below `S* = latency B ((N-1) - log2 N) / (log2 N - (N-1)/N)`.
 
 NCCL's: a chain inside each node, a binary tree between the nodes' leaders, in slices, and a second, mirrored tree
-for the other half of the bytes, so that each cable carries S in each direction (a switch port 2 S: a device in the
-chain has two neighbours): about `S/B` for a bandwidth B a direction, with `2 (G - 1)` steps inside a node of G and `2 log2(nodes)` between (NCCL tuning.cc).
+for the other half of the bytes, so that each cable carries S in each direction: about `S/B` for a bandwidth B a
+direction (twice that on a switch, where a device of the chain has one port to two neighbours), with `2 (G - 1)` steps
+inside a node of G and `2 log2(nodes)` between (NCCL tuning.cc).
 
 Not modelled: NCCL's split tree, in which a node's leader is two GPUs.
 """

@@ -6,11 +6,13 @@ parameter tensor (C++ runs the graph; what grows there is the number of gradient
 Python is paid per tensor and per replica. A step of a small batch on a fast device is nothing else: about 0.2 ms a
 parameter tensor on every machine that published one.
 
-Sources: peak rates and memory bandwidths, the vendors' data sheets (dense, without sparsity). Launches and
-DataParallel's costs of A100 and 2080 Ti: fitted on the even of 32 torchvision models (sorted names) at 1, 2 and 4
-devices, ryujaehun/pytorch-gpu-benchmark (MIT), DGX A100 with PyTorch 1.7 and a 4 x RTX 2080 Ti box with PyTorch 1.4;
-the odd models and 3 devices are predicted (tests/test_published_data_parallel.py prints the errors). Other kinds
-have no such table and take the nearer machine's; `source` says which.
+Sources: peak rates and memory bandwidths, the vendors' data sheets (dense, without sparsity). A100 and 2080 Ti: fitted
+on ryujaehun/pytorch-gpu-benchmark (MIT), a DGX A100 with PyTorch 1.7 and a 4 x RTX 2080 Ti box with PyTorch 1.4. The
+even of its 32 torchvision models (sorted names) fixed the launches, at 1 device, and DataParallel's costs, at 2 and 4;
+the odd models and 3 devices are predicted (tests/test_published_data_parallel.py prints the errors). On the 2080 Ti box
+a forward of DataParallel costs 10 ms whatever the model, which only the fit says. Other kinds have no such table and
+take the DGX A100's, with the newer PyTorch: it agrees better with a DGX Station of 4 V100, whose DataParallel takes 25,
+33 and 40 ms at 16 images for a model that is not named (a ResNet-18: 30, 37 and 44; with the 2080 Ti box's, 37 to 49).
 
 Not modelled: hosts of unequal speed, clocks that change with load, other work on the host.
 """
@@ -65,23 +67,23 @@ REPLICATE_TENSOR_S = 10e-6
 HOOK_S = 10e-6
 """A DDP hook: some bookkeeping and one kernel launch. An estimate; no published row fixes it."""
 _DGX_A100 = Host(forward_s=3.3e-3, replicate_tensor_s=REPLICATE_TENSOR_S, replicate_copy_s=12.8e-6,
-                 reduce_tensor_s=15.7e-6, hook_s=HOOK_S)  # fmt: skip
+                 reduce_tensor_s=15.5e-6, hook_s=HOOK_S)  # fmt: skip
 _DGX_A100_LAUNCHES = 55e-6, 130e-6
 _BOX_2080TI = Host(forward_s=10.1e-3, replicate_tensor_s=REPLICATE_TENSOR_S, replicate_copy_s=8.5e-6,
-                   reduce_tensor_s=2.6e-6, backward_contention=0.17, hook_s=HOOK_S)  # fmt: skip
+                   reduce_tensor_s=0.9e-6, backward_contention=0.16, hook_s=HOOK_S)  # fmt: skip
 _BOX_2080TI_LAUNCHES = 45e-6, 165e-6
 
 MACHINES: dict[str, Machine] = {machine.kind: machine for machine in (
-    _machine("V100", {"fp32": 15.7e12, "amp": 125e12}, 900e9, _BOX_2080TI, _BOX_2080TI_LAUNCHES,
-             "V100 SXM2 16 GB; host constants of the RTX 2080 Ti box"),
+    _machine("V100", {"fp32": 15.7e12, "amp": 125e12}, 900e9, _DGX_A100, _DGX_A100_LAUNCHES,
+             "V100 SXM2 16 GB; host constants of the DGX A100"),
     _machine("A100", {"fp32": 19.5e12, "tf32": 156e12, "amp": 312e12, "bf16": 312e12}, 1555e9, _DGX_A100,
              _DGX_A100_LAUNCHES, "A100 SXM4 40 GB; host constants fitted on a DGX A100, PyTorch 1.7"),
     _machine("H100", {"fp32": 66.9e12, "tf32": 494.7e12, "amp": 989.4e12, "bf16": 989.4e12}, 3350e9, _DGX_A100,
              _DGX_A100_LAUNCHES, "H100 SXM 80 GB; host constants of the DGX A100"),
     _machine("2080Ti", {"fp32": 13.45e12, "amp": 53.8e12}, 616e9, _BOX_2080TI, _BOX_2080TI_LAUNCHES,
              "RTX 2080 Ti; host constants fitted on a 4 x RTX 2080 Ti box, PyTorch 1.4"),
-    _machine("TITAN-RTX", {"fp32": 16.3e12, "amp": 130.5e12}, 672e9, _BOX_2080TI, _BOX_2080TI_LAUNCHES,
-             "TITAN RTX; host constants of the RTX 2080 Ti box"),
+    _machine("TITAN-RTX", {"fp32": 16.3e12, "amp": 130.5e12}, 672e9, _DGX_A100, _DGX_A100_LAUNCHES,
+             "TITAN RTX; host constants of the DGX A100"),
     _machine("4090", {"fp32": 82.6e12, "tf32": 82.6e12, "amp": 165.2e12, "bf16": 165.2e12}, 1008e9, _DGX_A100,
              _DGX_A100_LAUNCHES, "RTX 4090; host constants of the DGX A100"),
     _machine("CPU", {"fp32": 150e9, "bf16": 150e9, "amp": 150e9}, 20e9, Host(), (0.0, 0.0),

@@ -5,9 +5,10 @@
 
 The published step fixes one number, `slowness`; every other batch, and every other published row of that model and
 device, is predicted. Rows that fix and rows that are predicted stand side by side in CALIBRATION, and
-tests/test_presets_calibrated.py prints predicted against published. Where a model has no row on a device, the median
-slowness of the models of its class there is taken (convolutions, or matrix products only), then that of all devices;
-`source` says so. A layer's seconds are the line through its rooflines at batch 1 and at the calibrating batch.
+tests/test_published_presets.py prints predicted against published. Where a model has no row on a device, its slowness
+elsewhere counts, in proportion to a model that has rows on both; else the median of the models of its class there
+(convolutions, or matrix products only), or elsewhere; `source` says which. A layer's seconds are the line through its
+rooflines at batch 1 and at the calibrating batch.
 
 The host pays `forward_launch_s` a kernel and `backward_launch_s` a parameter tensor: see `simulator.presets.machines`.
 Published rows of one model on one device differ by a fifth and more: fp32 ResNet-50 on a V100 from 330 to 402
@@ -18,7 +19,6 @@ speed of other memory layouts, tokens per sample other than the recorded ones.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
@@ -34,6 +34,8 @@ from simulator.scenario import OPTIMIZERS
 __all__ = ["CALIBRATION", "MODELS", "Calibration", "Row", "Slowness", "load_model", "slowness_of"]
 
 MODELS = MODEL_NAMES
+Key = tuple[str, str, str]
+"""Model, device kind, precision."""
 HALF = {"amp", "bf16"}
 """Precisions in which kernels move half the recorded bytes."""
 
@@ -108,18 +110,41 @@ def slowness_of(name: str, device_kind: str, *, precision: str = "fp32") -> Slow
 def _relatives(name: str, device_kind: str, precision: str) -> list[tuple[str, list[Slowness]]]:
     """Calibrated models, from the nearest to the farthest; the first list that is not empty counts."""
     kind = _class(load_facts_once(name))
-    family = re.sub(r"-\d+$", "", name)
-
-    def those(accept: Callable[[str, str, str], bool]) -> list[Slowness]:
-        return [_calibrated(*key) for key in CALIBRATION if _class(load_facts_once(key[0])) == kind and accept(*key)]
-
-    return [
-        (f"{family} there", those(lambda m, d, p: (re.sub(r"-\d+$", "", m), d, p) == (family, device_kind, precision))),
-        (f"models of {kind} there", those(lambda m, d, p: (d, p) == (device_kind, precision))),
-        (f"{family} elsewhere", those(lambda m, d, p: (re.sub(r"-\d+$", "", m), p) == (family, precision))),
-        (f"models of {kind} elsewhere", those(lambda m, d, p: p == precision)),
-        (f"models of {kind} in any precision", those(lambda m, d, p: True)),
+    alike = [key for key in CALIBRATION if _class(load_facts_once(key[0])) == kind]
+    same = [key for key in alike if key[2] == precision]
+    there = [key for key in same if key[1] == device_kind]
+    family = [key for key in same if _family(key[0]) == _family(name)]
+    lists = [
+        (f"{_family(name)} there", [key for key in family if key[1] == device_kind]),
+        (f"models of {kind} there", there),
+        (f"{_family(name)} elsewhere", family),
+        (f"models of {kind} elsewhere", same),
+        (f"models of {kind} in any precision", alike),
     ]
+    known = [(what, [_calibrated(*key) for key in keys]) for what, keys in lists]
+    what = f"{_family(name)} elsewhere, in proportion to models known here and there"
+    return [known[0], (what, _in_proportion(family, there)), *known[1:]]
+
+
+def _in_proportion(family: list[Key], there: list[Key]) -> list[Slowness]:
+    """The family's slowness elsewhere, times how much slower a model of both devices is here."""
+    found = []
+    for model, device, precision in family:
+        for reference, here, _ in there:
+            both = (reference, device, precision)
+            if both in CALIBRATION and _has_tf32(device) == _has_tf32(here):
+                mine, ratio = _calibrated(model, device, precision), _calibrated(reference, here, precision).value
+                found.append(Slowness(mine.value * ratio / _calibrated(*both).value, mine.batch, "", calibrated=False))
+    return found
+
+
+def _family(name: str) -> str:
+    """gpt2 and gpt2-512 are one family."""
+    return re.sub(r"-\d+$", "", name)
+
+
+def _has_tf32(device_kind: str) -> bool:
+    return "tf32" in MACHINES[device_kind].peak_flops_per_s
 
 
 def _class(facts: ModelFacts) -> str:

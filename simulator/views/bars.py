@@ -6,12 +6,13 @@ pixel takes its part of the pixel's colour and no more.
 Not modelled: nothing; see `simulator.views.gantt`.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
 from simulator.trace import COMMUNICATION
@@ -19,13 +20,16 @@ from simulator.views.canvas import PIXELS_PER_INCH, SMALL, pattern, put_text, qu
 from simulator.views.rows import Bar, Row
 from simulator.views.style import STYLES, Theme, kind_name
 
+_SEEN_PX = 0.5
+"""A bar of this width can be made out."""
 _JOINED_PX = 14.0
 """Bars of one kind less than this apart may share a name."""
 
 WORDS = {
     "en": {
         "time": "time in {unit}", "rest": "{devices} not drawn", "for": "waits for {kind}",
-        "nothing": "nothing recorded", "lost": "never finished", "bucket": "{kind} (number: bucket)", "many": "devices {first} to {last}",
+        "nothing": "nothing recorded", "lost": "never finished", "bucket": "{kind} (number: bucket)",
+        "many": "devices {first} to {last}",
         "one": "device {first}", "stuck": "Never finished: rank {rank} ({resource}) waits for {what}.",
         "unverified": "Not verified: ",
     },
@@ -46,13 +50,24 @@ class Line(NamedTuple):
     height: float
 
 
+class _Stretch(NamedTuple):
+    """Bars of one kind with no more than small gaps between them."""
+
+    kind: str
+    start: float
+    end: float
+    busy: float
+    bars: int
+
+
 class Painter:
-    """Draws rows and remembers which kinds were drawn, and which of them a bar names."""
+    """Draws rows and remembers which kinds can be seen, and which of them a bar names."""
 
     def __init__(self, axes: Axes, theme: Theme, language: str, factor: float, inches_per_unit: float) -> None:
         self.axes, self.theme, self.language, self.factor = axes, theme, language, factor
         self.inches_per_unit = inches_per_unit
-        self.drawn: dict[str, None] = {}
+        self.widest: dict[str, float] = {}
+        """The longest bar of each kind, in inches."""
         self.named: set[str] = set()
         self.numbered: set[str] = set()
 
@@ -73,11 +88,12 @@ class Painter:
         self._separators(line, lane)
         if row.lane_count == 1 and line.height >= 14:
             self._names(line)
-        lost = " " + WORDS[self.language]["lost"]
+        plate = {"facecolor": self.theme.background, "edgecolor": "none", "pad": 1.5}
         for bar, number in zip(row.bars, row.lanes):
             if not bar.finished:
-                put_text(self.axes, bar.end_s / self.factor, line.top + (number + 0.5) * lane, lost, size=SMALL,
-                         colour=self.theme.text, va="center")  # fmt: skip
+                put_text(self.axes, bar.end_s / self.factor, line.top + (number + 0.5) * lane,
+                         WORDS[self.language]["lost"] + " ", size=SMALL, colour=self.theme.text, ha="right",
+                         va="center", fontweight="bold", bbox=plate, zorder=4)  # fmt: skip
 
     def _joined(self, row: Row) -> list[tuple[Bar, int]]:
         """Bars of one kind that touch become one: edges between them would shimmer."""
@@ -96,26 +112,33 @@ class Painter:
         return found
 
     def _boxes(self, boxes: list[tuple[float, float, float, float]], kind: str, role: str, gid: str) -> None:
-        self.drawn[kind] = None
+        widest = max(self._inches(start, end) for start, end, _, _ in boxes)
+        self.widest[kind] = max(widest, self.widest.get(kind, 0.0))
         if role == "host" and kind == "host":
             self.named.add(kind)
+        drawn = self._path(boxes, zorder=1.5 if kind == "wait" else 2, gid=gid, **pattern(kind, self.theme))
+        quiet_hatch(drawn)
+
+    def _path(self, boxes: Sequence[tuple[float, float, float, float]], **look: Any) -> PathPatch:
+        """All boxes (start, end, top, height) as one path."""
         spans = np.array(boxes)
         left, right = spans[:, 0] / self.factor, spans[:, 1] / self.factor
         top, bottom = spans[:, 2], spans[:, 2] + spans[:, 3]
         corners = np.stack([left, top, right, top, right, bottom, left, bottom, left, top], axis=1).reshape(-1, 2)
         codes = np.tile([Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY], len(boxes))
-        height = 1.5 if kind == "wait" else 2
-        drawn = PathPatch(Path(corners, codes), gid=gid, zorder=height, **pattern(kind, self.theme))
+        drawn = PathPatch(Path(corners, codes), **look)
         drawn.set_snap(False)  # snapping would blow a bar of a tenth of a pixel up to a whole one, or drop it
-        quiet_hatch(drawn)
         self.axes.add_artist(drawn)
+        return drawn
 
     def _underlay(self, line: Line) -> None:
-        """One box under each stretch whose gaps are below a pixel, lest the background shimmer through the edges."""
-        for kind, start, end, _ in self._stretches(line.row, near_px=1.0, buckets=True):
-            corner, width = (start / self.factor, line.top), (end - start) / self.factor
-            self.axes.add_patch(Rectangle(corner, width, line.height, facecolor=self.theme.colour(kind), linewidth=0,
-                                          zorder=1.2, snap=False))  # fmt: skip
+        """A box under each stretch of bars less than a pixel apart, lest the background shimmer through their edges."""
+        boxes: dict[str, list[tuple[float, float, float, float]]] = {}
+        for stretch in self._stretches(line.row, near_px=1.0, buckets=True):
+            if stretch.bars > 1:
+                boxes.setdefault(stretch.kind, []).append((stretch.start, stretch.end, line.top, line.height))
+        for kind, found in boxes.items():
+            self._path(found, facecolor=self.theme.colour(kind), linewidth=0, zorder=1.2)
 
     def _separators(self, line: Line, lane: float) -> None:
         """Thin gaps between collectives and pieces, each of which is an event of its own."""
@@ -140,8 +163,9 @@ class Painter:
                     self.named.add(bar.kind)
                 elif self._write(line, bar.start_s, bar.end_s, str(bar.bucket), bar.kind):
                     self.numbered.add(bar.kind)
-        for kind, start, end, solid in self._stretches(line.row):
-            if self._write(line, start, end, kind_name(kind, self.language), kind, boxed=not solid):
+        for kind, start, end, busy, _ in self._stretches(line.row):
+            sparse = busy < 0.95 * (end - start)
+            if self._write(line, start, end, kind_name(kind, self.language), kind, boxed=sparse):
                 self.named.add(kind)
         for wait in line.row.waits:
             plain = kind_name("wait", self.language)
@@ -151,23 +175,23 @@ class Painter:
             if any(self._write(line, wait.start_s, wait.end_s, text, "wait") for text in (*longer, plain)):
                 self.named.add("wait")
 
-    def _stretches(self, row: Row, near_px: float = _JOINED_PX, *, buckets: bool = False
-                   ) -> list[tuple[str, float, float, bool]]:  # fmt: skip
-        """Where one kind fills most of the time, small gaps and other kinds included; whether it fills nearly all."""
+    def _stretches(self, row: Row, near_px: float = _JOINED_PX, *, buckets: bool = False) -> list[_Stretch]:
+        """Where one kind fills most of the time, small gaps and other kinds between its bars included."""
         near = near_px / PIXELS_PER_INCH
-        current: dict[str, tuple[float, float, float]] = {}
-        found: list[tuple[str, float, float, float]] = []
+        current: dict[str, _Stretch] = {}
+        found: list[_Stretch] = []
         for bar in row.bars:
             if bar.kind == "wait" or (bar.bucket is not None and row.role != "compute" and not buckets):
                 continue
-            start, end, busy = current.get(bar.kind, (bar.start_s, bar.start_s, 0.0))
-            if self._inches(end, bar.start_s) >= near:
-                found.append((bar.kind, start, end, busy))
-                start, busy = bar.start_s, 0.0
-            current[bar.kind] = start, bar.end_s, busy + bar.end_s - bar.start_s
-        found += [(kind, *stretch) for kind, stretch in current.items()]
-        return [(kind, start, end, busy > 0.95 * (end - start)) for kind, start, end, busy in found
-                if busy > 0.5 * (end - start)]  # fmt: skip
+            fresh = _Stretch(bar.kind, bar.start_s, bar.start_s, 0.0, 0)
+            now = current.get(bar.kind, fresh)
+            if self._inches(now.end, bar.start_s) >= near:
+                found.append(now)
+                now = fresh
+            busy = now.busy + bar.end_s - bar.start_s
+            current[bar.kind] = now._replace(end=bar.end_s, busy=busy, bars=now.bars + 1)
+        found += current.values()
+        return [stretch for stretch in found if stretch.busy > 0.5 * (stretch.end - stretch.start)]
 
     def _write(self, line: Line, start: float, end: float, text: str, kind: str, *, boxed: bool = False) -> bool:
         """Text in the middle of a stretch of time, if that is long enough. Whether it was."""
@@ -181,10 +205,10 @@ class Painter:
         return True
 
     def legend(self) -> list[tuple[str, dict[str, Any]]]:
-        """Names and looks of the kinds that are drawn and that no bar names."""
+        """Names and looks of the kinds that can be seen and that no bar names."""
         entries = []
         for kind in STYLES:
-            if kind in self.drawn and kind not in self.named:
+            if self.widest.get(kind, 0.0) * PIXELS_PER_INCH >= _SEEN_PX and kind not in self.named:
                 name = kind_name(kind, self.language)
                 text = WORDS[self.language]["bucket"].format(kind=name) if kind in self.numbered else name
                 entries.append((text, pattern(kind, self.theme)))

@@ -36,7 +36,8 @@ from simulator.views.canvas import (
     title_height_in,
     title_lines,
 )
-from simulator.views.rows import chosen_devices, device_name, last_moment, row_name, rows_of
+from simulator.views.notes import in_language
+from simulator.views.rows import chosen_devices, device_name, last_moment, longest_moment, row_name, rows_of
 from simulator.views.save import drawn_language, font_families
 from simulator.views.style import Theme, kind_name, theme_of
 
@@ -68,10 +69,10 @@ def timeline_figure(traces: Sequence[tuple[str, Trace]], *, title: str = "", the
     look, language = theme_of(theme), drawn_language(language)
     words = WORDS[language]
     place = _place([trace for _, trace in traces], devices, words)
-    longest = max(last_moment(trace) for _, trace in traces) or 1e-6
+    longest = longest_moment(trace for _, trace in traces)
     factor, unit = time_unit(longest)
     heading = title_lines(title, width_in)
-    notes = note_lines(_notes(traces, words), width_in)
+    notes = note_lines(_notes(traces, language), width_in)
     legend_in = _legend_height_in(place, language, width_in - LABELS_IN - MARGIN_IN)
     top, bottom = title_height_in(heading) + 0.08, AXIS_IN + legend_in + notes_height_in(notes)
     height_in = top + bottom + place.height / PIXELS_PER_INCH
@@ -173,8 +174,10 @@ def _legend_height_in(place: _Place, language: str, width_in: float) -> float:
     return len(legend_rows([kind_name(kind, language) for kind in kinds], width_in)) * LEGEND_ROW_IN
 
 
-def _notes(traces: Sequence[tuple[str, Trace]], words: dict[str, str]) -> list[str]:
+def _notes(traces: Sequence[tuple[str, Trace]], language: str) -> list[str]:
     """Who never came, and what was never run."""
+    words = WORDS[language]
     stuck = [words["stuck"].format(rank=lost.rank, resource=lost.resource, what=lost.waits_for)
              for _, trace in traces for lost in trace.waiting[:MOST_DEVICES]]  # fmt: skip
-    return stuck + [words["unverified"] + note for note in dict.fromkeys(n for _, t in traces for n in t.unverified)]
+    unverified = dict.fromkeys(note for _, trace in traces for note in trace.unverified)
+    return stuck + [words["unverified"] + in_language(note, language) for note in unverified]

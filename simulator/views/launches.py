@@ -2,11 +2,13 @@
 
 The trace has the host's time to launch a layer and the layer's work on the stream, in the same order. A piece of work
 belongs to the host span that names it ("launch conv1" and "conv1"), else to the host span that was its cause, else to
-whatever launched the work before it on its stream: a copy into a bucket follows its layer's backward at once.
+whatever launched the work before it on its stream (a copy into a bucket follows its layer's backward at once), else to
+the last host span of its rank that had ended. Work before all host spans was launched by nothing in the trace.
 
 Not modelled: the several kernels of one layer; they are one piece of work here.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable
 
 from simulator.trace import Span
@@ -29,12 +31,21 @@ def launchers(host_spans: Iterable[Span], stream_spans: Iterable[Span]) -> dict[
             named.setdefault((span.rank, span.device, span.iteration, target), []).append(span)
     for waiting in named.values():
         waiting.reverse()
+    ended: dict[int, list[tuple[float, int]]] = {}
+    for span in by_id.values():
+        ended.setdefault(span.rank, []).append((span.end_s or span.start_s, span.id))
+    for ends in ended.values():
+        ends.sort()
     found: dict[int, Span] = {}
     before: dict[tuple[int, str], Span] = {}
     for work in stream_spans:
         queue = named.get((work.rank, work.device, work.iteration, work.name))
         stream = work.device, work.resource
         host = queue.pop() if queue else by_id.get(work.cause or 0) or before.get(stream)
+        if host is None:
+            ends = ended.get(work.rank, [])
+            place = bisect_right(ends, (work.start_s, float("inf")))
+            host = by_id[ends[place - 1][1]] if place else None
         if host is not None:
             found[work.id] = before[stream] = host
     return found

@@ -35,7 +35,7 @@ from simulator.views.canvas import (
     title_height_in,
     title_lines,
 )
-from simulator.views.rows import chosen_devices, device_name, last_moment
+from simulator.views.rows import chosen_devices, device_name, last_moment, longest_moment
 from simulator.views.save import drawn_language, font_families
 from simulator.views.style import Theme, memory_name, theme_of
 
@@ -46,7 +46,8 @@ _NEAR = 2.2
 _WORDS = {
     "en": {
         "time": "time in {unit}", "peak": "peak {peak}", "of": "{part} of {capacity}",
-        "capacity": "capacity {capacity}", "unknown": "memory not recorded", "context": "{name} (only nvidia-smi shows it)",
+        "capacity": "capacity {capacity}", "unknown": "memory not recorded",
+        "context": "{name} (only nvidia-smi shows it)",
     },
     "zh": {
         "time": "时间（{unit}）", "peak": "峰值 {peak}", "of": "占 {capacity} 的 {part}",
@@ -97,7 +98,7 @@ def memory_figure(traces: Sequence[tuple[str, Trace]], *, title: str = "", theme
     highest = max(max(peaks, default=0), 1)
     if highest * _NEAR >= capacity:
         highest = max(highest, int(capacity))
-    longest = max(last_moment(trace) for _, trace in traces) or 1e-6
+    longest = longest_moment(trace for _, trace in traces)
     heading = title_lines(title, width_in)
     seen = {category for row in steps for found in row for category in found.held}
     names = [c.replace("context", "context (only nvidia-smi shows it)") for c in seen]

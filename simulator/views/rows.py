@@ -20,6 +20,8 @@ from simulator.errors import InputError, require
 from simulator.intervals import difference, union
 from simulator.trace import COMMUNICATION, Span, Trace, Transfer
 
+SHORTEST_S = 1e-12
+"""A picture of less time than this shows nothing."""
 ROLES = ("host", "compute", "communication", "link")
 
 
@@ -66,6 +68,12 @@ def last_moment(trace: Trace) -> float:
     ends = [span.end_s for span in trace.spans if span.end_s is not None]
     ends += [transfer.end_s for transfer in trace.transfers if transfer.end_s is not None]
     return max([trace.end_s, *ends, *(span.start_s for span in trace.spans)], default=0.0)
+
+
+def longest_moment(traces: Iterable[Trace]) -> float:
+    """The end of the axis that all of them share; a microsecond if nothing takes time."""
+    longest = max(map(last_moment, traces), default=0.0)
+    return longest if longest >= SHORTEST_S else 1e-6
 
 
 def chosen_devices(trace: Trace, devices: Iterable[int] | None) -> tuple[int, ...]:

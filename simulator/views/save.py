@@ -87,8 +87,9 @@ def save_figure(figure: "Figure", path: str | Path) -> None:
         return
     matplotlib.rcParams["svg.hashsalt"] = "simulator"
     title = figure.get_suptitle()
-    facts = {"Date": None, "Title": title or None}
+    facts = {"Date": None, **({"Title": title} if title else {})}
     figure.savefig(target, format="svg", facecolor=figure.get_facecolor(), metadata=facts)
-    label = escape(re.sub(r"\s+", " ", title), quote=True)
-    text = target.read_text(encoding="utf-8").replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
-    target.write_text(text, encoding="utf-8")
+    if title:
+        label = escape(re.sub(r"\s+", " ", title), quote=True)
+        text = target.read_text(encoding="utf-8").replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+        target.write_text(text, encoding="utf-8")

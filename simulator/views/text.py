@@ -16,7 +16,8 @@ from itertools import groupby
 from simulator.errors import require, whole
 from simulator.trace import Trace
 from simulator.units import time_unit
-from simulator.views.rows import Row, chosen_devices, device_name, row_name, rows_of, window
+from simulator.views.notes import in_language
+from simulator.views.rows import SHORTEST_S, Row, chosen_devices, device_name, row_name, rows_of, window
 from simulator.views.style import STYLES, THEMES, check_language, kind_name, rgb
 from simulator.views.words import columns, pad, wrap
 
@@ -51,7 +52,7 @@ def timeline(trace: Trace, *, width: int = 80, colour: bool = False, start_s: fl
     chosen = chosen_devices(trace, devices)
     start, end = window(trace, start_s, end_s)
     rows = rows_of(trace, chosen)
-    if not rows or end <= start:
+    if not rows or end - start < SHORTEST_S:
         return words["nothing"]
     names = {(row.device, index): row_name(row, language) for index, row in enumerate(rows)}
     first = max(columns(device_name(row.device, language)) for row in rows)
@@ -61,6 +62,7 @@ def timeline(trace: Trace, *, width: int = 80, colour: bool = False, start_s: fl
     drawn: dict[int, list[list[str]]] = {}
     shares_of: dict[int, list[Shares]] = {}
     alike: dict[int, list[int]] = {}
+    numbered: set[str] = set()
     left = 0
     for device, group in groupby(enumerate(rows), key=lambda item: item[1].device):
         mine = list(group)
@@ -76,14 +78,17 @@ def timeline(trace: Trace, *, width: int = 80, colour: bool = False, start_s: fl
             drawn[device] = [_cells(row, share, start) for (_, row), share in zip(mine, shares)]
             for number, (role, line, (_, row)) in enumerate(zip(roles, drawn[device], mine)):
                 label = pad(device_name(device, language) if number == 0 else "", first)
-                text = _paint(_numbered(row, line, start, end), line, colour)
+                letters, kinds = _numbered(row, line, start, end)
+                numbered |= kinds
+                text = _paint(letters, line, colour)
                 lines.append(f"{label} {pad(role, gutter - first - 2)} {text}".rstrip())
     for twin, others in alike.items():
         lines += wrap(words["like"].format(devices=_listed(others, language), model=device_name(twin, language)), width)
     if left:
         lines.append(words["more"].format(count=left))
-    lines += _legend([line for found in drawn.values() for line in found], rows, width, language, colour)
-    lines += _notes(trace, words, width, unverified)
+    seen = {kind for found in drawn.values() for line in found for kind in line}
+    lines += _legend(seen, numbered, width, language, colour)
+    lines += _notes(trace, language, width, unverified)
     return "\n".join(lines)
 
 
@@ -128,8 +133,8 @@ def _ruler(start: float, end: float, cells: int, gutter: int) -> list[str]:
 
 
 def _nice_step(span: float, cells: int) -> float:
-    """The least 1, 2 or 5 times a power of ten that leaves ten columns or so between ticks."""
-    least = span / max(1, cells // 10)
+    """The least 1, 2 or 5 times a power of ten that leaves eight columns or more between ticks."""
+    least = span / max(1, cells // 8)
     power = 10.0 ** math.floor(math.log10(least))
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * (1 - 1e-9))
 
@@ -169,8 +174,9 @@ def _cells(row: Row, shares: Shares, start: float) -> list[str]:
     return found
 
 
-def _numbered(row: Row, cells: list[str], start: float, end: float) -> list[str]:
-    """Letters, with the bucket's number after the first letter of its bar."""
+def _numbered(row: Row, cells: list[str], start: float, end: float) -> tuple[list[str], set[str]]:
+    """Letters, with the bucket's number after the first letter of its bar; the kinds that got a number."""
+    kinds: set[str] = set()
     letters = ["!" if kind == "!" else STYLES[kind].letter if kind else " " for kind in cells]
     size = (end - start) / len(cells)
     for bar in row.bars:
@@ -181,7 +187,8 @@ def _numbered(row: Row, cells: list[str], start: float, end: float) -> list[str]
         inside = first >= 0 and first + len(text) <= min(last, len(cells) - 1)
         if inside and all(kind == bar.kind for kind in cells[first : first + len(text) + 1]):
             letters[first + 1 : first + 1 + len(text)] = text
-    return letters
+            kinds.add(bar.kind)
+    return letters, kinds
 
 
 def _paint(letters: list[str], cells: list[str], colour: bool) -> str:
@@ -221,19 +228,17 @@ def _listed(devices: Sequence[int], language: str) -> str:
     if len(devices) == 1:
         return device_name(devices[0], language)
     ends = devices[0], devices[-1]
-    if devices == list(range(ends[0], ends[1] + 1)):
+    if len(devices) > 2 and devices == list(range(ends[0], ends[1] + 1)):
         return f"{ends[0]} 到 {ends[1]} 号卡" if language == "zh" else f"devices {ends[0]} to {ends[1]}"
     if language == "zh":
         return "、".join(map(str, devices)) + " 号卡"
     return f"devices {', '.join(map(str, devices[:-1]))} and {devices[-1]}"
 
 
-def _legend(shown: list[list[str]], rows: Sequence[Row], width: int, language: str, colour: bool) -> list[str]:
+def _legend(seen: set[str], numbered: set[str], width: int, language: str, colour: bool) -> list[str]:
     """`f forward  b backward ...`, only kinds that can be seen."""
-    seen = {kind for line in shown for kind in line}
     parts = [(kind, f"{style.letter} {kind_name(kind, language)}") for kind, style in STYLES.items() if kind in seen]
-    numbered = {bar.kind for row in rows if row.role != "compute" for bar in row.bars if bar.bucket is not None}
-    parts += [("", _WORDS[language]["bucket"].format(letter=STYLES[kind].letter)) for kind in sorted(numbered & seen)]
+    parts += [("", _WORDS[language]["bucket"].format(letter=STYLES[kind].letter)) for kind in sorted(numbered)]
     if "!" in seen:
         parts.append(("", _WORDS[language]["lost"]))
     lines: list[list[tuple[str, str]]] = [[]]
@@ -245,13 +250,13 @@ def _legend(shown: list[list[str]], rows: Sequence[Row], width: int, language: s
                       for kind, text in line) for line in lines]  # fmt: skip
 
 
-def _notes(trace: Trace, words: dict[str, str], width: int, unverified: bool) -> list[str]:
+def _notes(trace: Trace, language: str, width: int, unverified: bool) -> list[str]:
     """Who never came, and what was never run."""
-    lines = []
+    lines, words = [], _WORDS[language]
     for lost in trace.waiting[:MOST_DEVICES]:
         lines += wrap(words["never"].format(rank=lost.rank, resource=lost.resource, what=lost.waits_for), width)
     if len(trace.waiting) > MOST_DEVICES:
         lines.append(words["others"].format(count=len(trace.waiting) - MOST_DEVICES))
     for note in trace.unverified if unverified else ():
-        lines += wrap(words["unverified"] + note, width)
+        lines += wrap(words["unverified"] + in_language(note, language), width)
     return lines

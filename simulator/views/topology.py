@@ -1,16 +1,15 @@
 """The machine as a picture: devices in a row, the switches and hosts that join them above, NVSwitches below.
 
 A link is two lines, one a direction, as wide as the root of its bandwidth. At a time `t` of a trace the part of that
-width that carries bytes is filled with the colour of the work that they belong to, and each device is filled with the
-kind of work that it does. The layers are distances from the devices; within a layer a node stands over the middle of
-what hangs below it (networkx' multipartite layout, with the columns moved).
+width that carries bytes is filled with the colour of the work that they belong to, with an arrow for its direction, and
+each device is filled with the kind of work that it does.
 
 Not modelled: what a protocol adds to the bytes on the wire; the fill shows what is carried.
 """
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -40,13 +39,14 @@ from simulator.views.canvas import (
     title_height_in,
     title_lines,
 )
+from simulator.views.layout import Machine, device_label, node_positions
 from simulator.views.rows import rows_of
 from simulator.views.save import drawable, drawn_language, font_families
 from simulator.views.style import STYLES, Theme, kind_name, theme_of
 
 COLUMN_IN, LAYER_IN, BOX_IN = 0.86, 0.85, (0.7, 0.3)
 WIDEST_PT, NARROWEST_PT = 7.0, 1.2
-MOST_NUMBERS = 16
+MOST_NUMBERS = 6
 """Links in use carry their utilisation as a number when they are this few."""
 
 _WORDS = {
@@ -55,22 +55,10 @@ _WORDS = {
 }  # fmt: skip
 
 
-class Machine(Protocol):
-    """A Cluster or a Trace: both name their devices and links."""
-
-    @property
-    def devices(self) -> Sequence[Any]:
-        """Names, or values with a name."""
-
-    @property
-    def links(self) -> Sequence[Any]:
-        """Values with source, target, bandwidth_bytes_per_s and kind."""
-
-
 class _Curve(NamedTuple):
     """The line of one direction of a link."""
 
-    index: int
+    link: int
     points: NDArray[np.float64]
     width_pt: float
 
@@ -90,65 +78,6 @@ def link_rates(trace: Trace, time_s: float) -> dict[int, dict[str, float]]:
             carried = found.setdefault(link, {})
             carried[transfer.kind] = carried.get(transfer.kind, 0.0) + speed
     return found
-
-
-def node_layers(machine: Machine) -> dict[str, int]:
-    """The layer of every node: 0 for devices, their distance for what joins them, -1 for NVSwitches."""
-    devices = [_name(device) for device in machine.devices]
-    joined: dict[str, dict[str, str]] = {name: {} for name in devices}
-    for link in machine.links:
-        joined.setdefault(link.source, {})[link.target] = link.kind
-        joined.setdefault(link.target, {})[link.source] = link.kind
-    layers = dict.fromkeys(devices, 0)
-    below = {name for name, near in joined.items() if name not in layers and near
-             and all(kind.startswith("nvlink") for kind in near.values())}  # fmt: skip
-    edge, distance = devices, 0
-    while edge:
-        distance += 1
-        edge = [near for name in edge for near in joined[name] if near not in layers and near not in below]
-        layers.update(dict.fromkeys(edge, distance))
-    nics = {name for name in layers if name.startswith("nic")}
-    for name, layer in layers.items():  # a NIC hangs on a PCIe switch as a host does; it stands above the hosts
-        if name in nics or (nics and layer > 2):
-            layers[name] = layer + 1
-    return {**layers, **dict.fromkeys((name for name in joined if name in below), -1),
-            **{name: 1 for name in joined if name not in layers and name not in below}}  # fmt: skip
-
-
-def node_positions(machine: Machine) -> dict[str, tuple[float, float]]:
-    """Column and layer of every node; columns are one apart or more within a layer."""
-    import networkx
-
-    layers = node_layers(machine)
-    graph = networkx.Graph()
-    graph.add_nodes_from(layers)
-    graph.add_edges_from((link.source, link.target) for link in machine.links)
-    by_layer = {layer: [name for name in layers if layers[name] == layer] for layer in sorted(set(layers.values()))}
-    start = networkx.multipartite_layout(graph, subset_key=by_layer, align="horizontal")
-    columns: dict[str, float] = {}
-    column = 0.0
-    for index, name in enumerate(by_layer[0]):
-        node = getattr(machine.devices[index], "node", 0)
-        column += 0.0 if index == 0 else 1.0 if node == getattr(machine.devices[index - 1], "node", 0) else 1.5
-        columns[name] = column
-    for layer in sorted((layer for layer in by_layer if layer != 0), key=abs):
-        means = {}
-        for name in by_layer[layer]:
-            near = [columns[other] for other in graph[name] if other in columns and layers[other] != layer]
-            means[name] = sum(near) / len(near) if near else float(start[name][0])
-        columns.update(_spread(means))
-    return {name: (columns[name], float(layers[name])) for name in layers}
-
-
-def _spread(means: dict[str, float]) -> dict[str, float]:
-    """Columns as near to the wanted ones as a distance of one allows, around the same middle."""
-    order = sorted(means, key=lambda name: means[name])
-    found: dict[str, float] = {}
-    last = -math.inf
-    for name in order:
-        found[name] = last = max(means[name], last + 1.0)
-    shift = (sum(means.values()) - sum(found.values())) / max(len(found), 1)
-    return {name: column + shift for name, column in found.items()}
 
 
 def topology_figure(machine: Machine, t: float | None = None, *, title: str = "", theme: str = "light",
@@ -198,17 +127,13 @@ def topology_figure(machine: Machine, t: float | None = None, *, title: str = ""
     return figure
 
 
-def _name(device: Any) -> str:
-    return str(getattr(device, "name", device))
-
-
 def _width_pt(bandwidth: float, most: float, widest: float) -> float:
     return max(NARROWEST_PT, widest * math.sqrt(bandwidth / most))
 
 
 def _widest_pt(machine: Machine) -> float:
     """Thinner lines where many devices are joined directly: their arcs cross."""
-    devices = {_name(device) for device in machine.devices}
+    devices = {device_label(device) for device in machine.devices}
     direct = sum(link.source in devices and link.target in devices for link in machine.links)
     return WIDEST_PT if direct <= 8 else WIDEST_PT / 2
 
@@ -256,23 +181,23 @@ def _draw_links(axes: Axes, machine: Machine, curves: Sequence[_Curve], rates: M
     used: set[str] = set()
     for curve in curves:
         axes.plot(*curve.points.T, color=theme.waiting, linewidth=curve.width_pt, solid_capstyle="butt", zorder=1,
-                  gid=f"link-{curve.index}", alpha=0.55)  # fmt: skip
-        carried = {kind: speed for kind, speed in rates.get(curve.index, {}).items() if speed > 0}
+                  gid=f"link-{curve.link}", alpha=0.55)  # fmt: skip
+        carried = {kind: speed for kind, speed in rates.get(curve.link, {}).items() if speed > 0}
         if not carried:
             continue
-        part = min(1.0, sum(carried.values()) / machine.links[curve.index].bandwidth_bytes_per_s)
+        part = min(1.0, sum(carried.values()) / machine.links[curve.link].bandwidth_bytes_per_s)
         kind = max(carried, key=lambda name: (carried[name], name))
         used.add(kind)
         axes.plot(*curve.points.T, color=theme.colour(kind), linewidth=max(0.8, curve.width_pt * part), zorder=2,
-                  solid_capstyle="butt", gid=f"used-{curve.index}")  # fmt: skip
+                  solid_capstyle="butt", gid=f"used-{curve.link}")  # fmt: skip
         tip, tail = curve.points[13], curve.points[12]
-        if machine.links[curve.index].source > machine.links[curve.index].target:
+        if machine.links[curve.link].source > machine.links[curve.link].target:
             tip, tail = tail, tip
         axes.annotate("", tip, tail, zorder=2.5, arrowprops={
-            "arrowstyle": "-|>,head_width=0.22,head_length=0.4", "color": theme.text, "linewidth": 0.0,
+            "arrowstyle": "-|>,head_width=0.22,head_length=0.4", "color": theme.on(kind), "linewidth": 0.0,
             "shrinkA": 0.0, "shrinkB": 0.0})  # fmt: skip
         if len(rates) <= MOST_NUMBERS:
-            x, y = curve.points[8 if machine.links[curve.index].source < machine.links[curve.index].target else 16]
+            x, y = curve.points[8 if machine.links[curve.link].source < machine.links[curve.link].target else 16]
             plate = {"facecolor": theme.background, "edgecolor": "none", "pad": 0.8}
             put_text(axes, x, y, percent(round(part, 3)), size=SMALL - 1, colour=theme.text, ha="center", va="center",
                      bbox=plate, zorder=3)  # fmt: skip
@@ -282,7 +207,7 @@ def _draw_links(axes: Axes, machine: Machine, curves: Sequence[_Curve], rates: M
 def _draw_nodes(axes: Axes, machine: Machine, inches: Mapping[str, tuple[float, float]], trace: Trace | None,
                 time: float, theme: Theme) -> set[str]:  # fmt: skip
     """Boxes with names; devices filled with what they do. Returns the kinds of work on them."""
-    devices = [_name(device) for device in machine.devices]
+    devices = [device_label(device) for device in machine.devices]
     doing = {} if trace is None else _doing(trace, time)
     for name, (x, y) in inches.items():
         kind = doing.get(devices.index(name)) if name in devices else None

@@ -84,6 +84,11 @@ function bindChoice(p, { overlay, say, center }) {
     p.setView(starts[now.i] - length * 2, ends[now.i] + length * 2);
     select(now);
   };
+  /** For tests and captions: what a device does at a time, as plain values. */
+  p.activity = (panel, device, t) => {
+    const { kind, waits, over } = activityAt(p.model, p.model.panels[panel], device, t);
+    return { ...(kind === undefined ? {} : { kind }), ...(waits === undefined ? {} : { waits }), over: Boolean(over) };
+  };
   p.showKeys = (shown) => {
     p.keys.hidden = !shown;
   };

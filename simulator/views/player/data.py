@@ -25,6 +25,7 @@ from simulator.views.style import MEMORY_STYLES, STYLES, THEMES, kind_name, memo
 HERE = Path(__file__).parent
 SCRIPTS = ("trace.js", "theme.js", "paint.js", "memory.js", "layout.js", "choice.js", "pointer.js", "timeline.js")
 NS = 1e9
+_ID, _SPAN, _CAUSE = (Transfer._fields.index(name) for name in ("id", "span", "cause"))
 ROLES = ("python", "host", "compute", "communication")
 
 
@@ -79,14 +80,17 @@ def timeline_data(panels: Sequence[Panel], *, language: str, words: Mapping[str,
     """The JSON that `timeline.js` reads. `words` are its texts; `rename` gives a span's name in the language."""
     table = _Table(rename)
     drawn = [_panel(panel, table) for panel in panels]
-    runs = {"kinds": KINDS, "categories": MEMORY_CATEGORIES, "what": table.columns(), "panels": drawn}
-    same = _digest(json.dumps(runs, separators=(",", ":")))
-    body = {
-        "language": language, "words": dict(words), "palette": palette_data(language), "same": same,
-        "look": {"shown": look.shown, "roles": look.roles, "memory": look.memory, "autoplay": look.autoplay}, **runs,
-    }  # fmt: skip
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return f'{{"v":"{_digest(text)}",{text[1:]}'.encode()
+    runs = _json({"kinds": KINDS, "categories": MEMORY_CATEGORIES, "what": table.columns(), "panels": drawn})
+    head = _json({
+        "language": language, "words": dict(words), "palette": palette_data(language), "same": _digest(runs),
+        "look": {"shown": look.shown, "roles": look.roles, "memory": look.memory, "autoplay": look.autoplay},
+    })  # fmt: skip
+    body = f"{head[1:-1]},{runs[1:]}"
+    return f'{{"v":"{_digest(body)}",{body}'.encode()
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
 def palette_data(language: str) -> dict[str, Any]:
@@ -115,10 +119,6 @@ class _Table:
         self.rename = rename
         self.rows: dict[tuple[str, str, str, int | None, int | None], int] = {}
 
-    def index(self, span: Span) -> int:
-        key = (span.name, span.kind, span.torch_function, span.nbytes, span.bucket)
-        return self.rows.setdefault(key, len(self.rows))
-
     def columns(self) -> dict[str, list[Any]]:
         functions = list(dict.fromkeys(row[2] for row in self.rows))
         numbers = {name: number for number, name in enumerate(functions)}
@@ -136,33 +136,39 @@ class _Table:
 def _panel(panel: Panel, table: _Table) -> dict[str, Any]:
     trace = panel.trace
     lanes = _lanes(trace)
-    number: dict[int, int] = {}
-    for _, _, spans in lanes:
-        for span in spans:
-            number[span.id] = len(number)
-    columns = []
-    for device, role, spans in lanes:
-        gaps, lengths, entries, causes = [], [], [], []
-        now = 0
-        for span in spans:
-            start = round(span.start_s * NS)
-            end = round((trace.end_s if span.end_s is None else span.end_s) * NS)
-            gaps.append(start - now)
-            lengths.append(end - start)
-            entries.append(table.index(span))
-            cause = _cause(trace, span, number)
-            causes.append(0 if cause is None else number[span.id] - cause)
-            now = end
-        columns.append({"device": device, "role": role, "s": gaps, "d": lengths, "w": entries, "c": causes})
+    order = (span.id for _, _, spans in lanes for span in spans)
+    number = {identity: position for position, identity in enumerate(order)}
+    nearest = _causes(trace, number)
     return {
-        "key": panel.key, "title": panel.title, "group": panel.group,
-        "spoken": panel.spoken or panel.title, "mark": panel.mark, "result": panel.result, "factor": panel.factor,
+        "key": panel.key, "title": panel.title, "group": panel.group, "spoken": panel.spoken or panel.title,
+        "mark": panel.mark, "result": panel.result, "factor": panel.factor,
         "alone": None if panel.alone_s is None else round(panel.alone_s * NS),
-        "end": round(trace.end_s * NS), "devices": len(trace.devices), "lanes": columns,
+        "end": round(trace.end_s * NS), "devices": len(trace.devices),
+        "lanes": [{"device": device, "role": role, **_columns(trace, spans, number, nearest, table)} for device, role, spans in lanes],
         "unfinished": [f"{waiting.resource} {waiting.waits_for}" for waiting in trace.waiting],
         "memory": _memory(trace) if "memory" in trace.covers else [],
         "limits": list(panel.memory_limits),
     }  # fmt: skip
+
+
+def _columns(trace: Trace, spans: Sequence[Span], number: Mapping[int, int],
+             nearest: Callable[[int, int], int | None], table: _Table) -> dict[str, list[int]]:  # fmt: skip
+    """Gaps, lengths, entries and causes of a lane."""
+    gaps, lengths, entries, causes = [], [], [], []
+    rows, now = table.rows, 0
+    for span in spans:
+        (identity, name, kind, _, _, _, start_s, end_s, _, bucket, _, _, nbytes, cause, function, _, _) = span
+        start = round(start_s * NS)
+        end = round((trace.end_s if end_s is None else end_s) * NS)
+        gaps.append(start - now)
+        lengths.append(end - start)
+        now = end
+        entries.append(rows.setdefault((name, kind, function, nbytes, bucket), len(rows)))
+        found = number.get(cause) if cause is not None else None
+        if found is None and cause is not None:
+            found = nearest(cause, identity)
+        causes.append(0 if found is None else number[identity] - found)
+    return {"s": gaps, "d": lengths, "w": entries, "c": causes}
 
 
 def role_of(span: Span) -> str:
@@ -177,15 +183,18 @@ def role_of(span: Span) -> str:
 
 def _lanes(trace: Trace) -> list[tuple[int, str, list[Span]]]:
     found: dict[tuple[int, int], list[list[Span]]] = {}
+    roles: dict[str, str] = {}
     for span in trace.spans:
-        if span.end_s is not None and span.end_s <= span.start_s:
+        start, end = span[6], span[7]
+        if end is not None and end <= start:
             continue
-        role = role_of(span)
-        device = -1 if role == "python" else span.device
-        rows = found.setdefault((device, ROLES.index(role)), [])
+        role = roles.get(span[5])
+        if role is None:
+            role = roles[span[5]] = role_of(span)
+        rows = found.setdefault((-1 if role == "python" else span[4], ROLES.index(role)), [])
         for row in rows:
-            last = row[-1].end_s
-            if last is not None and last <= span.start_s + 1e-12:
+            last = row[-1][7]
+            if last is not None and last <= start + 1e-12:
                 row.append(span)
                 break
         else:
@@ -193,20 +202,24 @@ def _lanes(trace: Trace) -> list[tuple[int, str, list[Span]]]:
     return [(device, ROLES[role], row) for (device, role), rows in sorted(found.items()) for row in rows]
 
 
-def _cause(trace: Trace, span: Span, shown: Mapping[int, int]) -> int | None:
+def _causes(trace: Trace, shown: Mapping[int, int]) -> Callable[[int, int], int | None]:
     """The nearest cause that is drawn: behind a transfer stands its collective, behind a mark what it waited for."""
-    wanted = span.cause
-    while wanted is not None:
-        if wanted in shown and wanted != span.id:
-            return shown[wanted]
-        record = trace.by_id.get(wanted)
-        if record is None:
-            return None
-        if isinstance(record, Transfer) and record.span is not None and record.span not in (wanted, span.id):
-            wanted = record.span
-        else:
-            wanted = record.cause
-    return None
+    marks = {span.id: span.cause for span in trace.spans if span.id not in shown}
+    transfers = {row[_ID]: (row[_SPAN], row[_CAUSE]) for row in trace.raw_transfers}
+
+    def nearest(cause: int, effect: int) -> int | None:
+        wanted: int | None = cause
+        while wanted is not None:
+            if wanted in shown and wanted != effect:
+                return shown[wanted]
+            if wanted in transfers:
+                owner, before = transfers[wanted]
+                wanted = owner if owner is not None and owner != effect else before
+            else:
+                wanted = marks.get(wanted)
+        return None
+
+    return nearest
 
 
 def _memory(trace: Trace) -> list[dict[str, list[int]]]:

@@ -25,9 +25,8 @@ function button(name, label, act, text = label) {
 function buildFrame(p) {
   p.bar = element("div", "bar");
   p.axis = element("div", "axis");
-  p.axisBase = element("canvas", "base");
-  p.axisOver = element("canvas", "over");
-  p.axis.append(p.axisBase, p.axisOver);
+  p.axisCanvas = element("canvas", "");
+  p.axis.append(p.axisCanvas);
   p.stages = element("div", "stages");
   p.stages.tabIndex = 0;
   p.stages.setAttribute("role", "application");

@@ -164,7 +164,8 @@ function ticksOf(view, end, least = 70) {
   return { ticks, unit: name };
 }
 
-function paintAxis(context, view, model, theme, height) {
+/** Labels that the cursor's own would cover, `avoid` pixels from and to, are left out. */
+function paintAxis(context, view, model, theme, height, avoid = [0, -1]) {
   const { ratio } = theme;
   const { ticks, unit } = ticksOf(view, model.end);
   context.font = `${Math.round(12 * ratio)}px ${theme.font}`;
@@ -175,7 +176,8 @@ function paintAxis(context, view, model, theme, height) {
     const x = toX(view, t, ratio);
     const label = index === ticks.length - 1 || ticks.length < 3 ? `${text} ${unit}` : text;
     const width = context.measureText(label).width;
-    context.fillText(label, Math.max(0, Math.min(edge - width, x - width / 2)), (height - 8) * ratio);
+    const left = Math.max(0, Math.min(edge - width, x - width / 2));
+    if (left > avoid[1] || left + width < avoid[0]) context.fillText(label, left, (height - 8) * ratio);
     context.fillRect(Math.round(x), (height - 5) * ratio, Math.max(1, ratio * 0.75), 5 * ratio);
   });
 }

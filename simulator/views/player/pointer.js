@@ -5,8 +5,9 @@ function hitAt(p, part, clientX, clientY) {
   const box = part.over.getBoundingClientRect();
   const t = p.view.t0 + ((clientX - box.left) / p.view.width) * (p.view.t1 - p.view.t0);
   const y = clientY - box.top;
-  const row = part.rows.find((candidate) => y >= candidate.top - 1 && y < candidate.top + candidate.height + 1);
-  return { part, row, t };
+  const far = (row) => Math.max(row.top - y, y - row.top - row.height, 0);
+  const row = part.rows.reduce((best, each) => (best && far(best) <= far(each) ? best : each), null);
+  return { part, row: row && far(row) < 6 && !row.devices ? row : undefined, t };
 }
 
 /** The span at a time, or the longest of those that share its pixel; `many` counts them. */

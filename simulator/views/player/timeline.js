@@ -77,7 +77,6 @@ function create(root) {
       }
       paintMarks(context, part.panel, p.view, p.theme, part.height, p.model.words);
     }
-    paintAxis(contextOf(p.axisBase, p.view.width, AXIS_HEIGHT, p.theme.ratio), p.view, p.model, p.theme, AXIS_HEIGHT);
     root.classList.toggle("zoomed", p.zoomed());
     overlay();
   }
@@ -99,9 +98,10 @@ function create(root) {
       if (p.hover && p.hover !== p.selected) line(context, p.hover.t, h, 0.35);
       if (p.time !== null && p.time < p.model.end) line(context, p.time, h, 1);
     }
-    const context = contextOf(p.axisOver, p.view.width, AXIS_HEIGHT, ratio);
-    if (p.hover && !p.playing) flag(context, p.hover.t);
-    else if (p.time !== null && p.time < p.model.end) flag(context, p.time);
+    const context = contextOf(p.axisCanvas, p.view.width, AXIS_HEIGHT, ratio);
+    const shown = p.hover && !p.playing ? p.hover.t : p.time !== null && p.time < p.model.end ? p.time : null;
+    const flagged = shown === null ? [0, -1] : flag(context, shown);
+    paintAxis(context, p.view, p.model, p.theme, AXIS_HEIGHT, flagged);
     p.clock.textContent = `${durationText(Math.round(p.time ?? p.model.end))}`;
     for (const part of p.parts) status(part);
     p.moment.textContent = p.time === null ? p.model.words.hint : momentText(p.model, p.time);
@@ -148,13 +148,12 @@ function create(root) {
     context.font = `600 ${Math.round(12 * ratio)}px ${p.theme.font}`;
     const width = context.measureText(text).width + 10 * ratio;
     const x = Math.max(0, Math.min(p.view.width * ratio - width, toX(p.view, t, ratio) - width / 2));
-    context.fillStyle = p.theme.background;
-    context.fillRect(x - 24 * ratio, 0, width + 48 * ratio, 20 * ratio);
     context.fillStyle = p.theme.text;
     context.fillRect(x, 2 * ratio, width, 18 * ratio);
     context.fillStyle = p.theme.background;
     context.textBaseline = "middle";
     context.fillText(text, x + 5 * ratio, 11.5 * ratio);
+    return [x - 6 * ratio, x + width + 6 * ratio];
   }
 
   function status(part) {

@@ -1,0 +1,233 @@
+"""Every page of the app in both languages, by Streamlit's own harness: no browser, no JavaScript."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("streamlit")
+
+from streamlit.testing.v1 import AppTest
+
+from simulator.app_pages.address import flag, number, one_of, whole
+from simulator.app_pages.runs import Choice
+from simulator.app_pages.texts import TEXTS, cluster_name, model_name, player_words, span_name, text
+from simulator.app_pages.texts_player import PLAYER
+from simulator.codec import to_json
+from simulator.compare import compare
+from simulator.errors import InputError
+from simulator.presets.build import build_scenario
+from simulator.presets.clusters import CLUSTERS, load_cluster
+from simulator.presets.facts import MODEL_NAMES
+from simulator.presets.models import load_model
+from simulator.verdict import verdict
+
+ROOT = Path(__file__).parent.parent
+BENCH = "simulator/app_pages/bench.py"
+
+
+def opened(page: str = "", **params: str) -> AppTest:
+    """A page after its first run, with the address's parameters."""
+    at = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
+    for key, value in params.items():
+        at.query_params[key] = value
+    at.run()
+    if page:
+        for key, value in params.items():
+            at.query_params[key] = value
+        at.switch_page(page).run()
+    return at
+
+
+def words(at: AppTest) -> str:
+    """All that the page says outside its controls and its drawing."""
+    return " ".join(element.proto.body for element in at.get("html"))
+
+
+def drawing(at: AppTest) -> dict[str, Any]:
+    """What the drawing was given."""
+    found = at.get("bidi_component")
+    assert len(found) == 1
+    proto = found[0].proto
+    data: dict[str, Any] = json.loads(proto.bytes or proto.json)
+    return data
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("page", ["", BENCH])
+def test_every_page_runs_in_both_languages(page: str, language: str) -> None:
+    at = opened(page, lang=language)
+    assert not at.exception
+    assert at.session_state["language"] == language
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_question_shows_nothing_before_it_is_answered(language: str) -> None:
+    at = opened(lang=language)
+    assert not at.get("bidi_component")
+    assert "553 MB" in words(at) and "102 MB" in words(at)
+    assert [button.label for button in at.button] == ["VGG-16", "ResNet-50"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize("said", ["vgg16", "resnet50"])
+def test_one_click_answers_the_question(said: str, language: str) -> None:
+    at = opened(lang=language)
+    at.button(key=f"say_{said}").click().run()
+    assert not at.exception
+    hurts = {model: factor(model, "4xA100") for model in ("vgg16", "resnet50")}
+    worse = max(hurts, key=lambda model: hurts[model])
+    assert f"{hurts[worse]:.2f}" in words(at)
+    key = "right" if said == worse else "wrong"
+    expected = text(key, language, said=model_name(said), model=model_name(worse))
+    assert expected.replace(".", "") in plain(words(at)).replace(".", "")
+    keys = [panel["key"] for panel in drawing(at)["panels"]]
+    assert keys == [f"{m}/{s}" for m in ("resnet50", "vgg16") for s in ("DataParallel", "DistributedDataParallel")]
+
+
+def plain(body: str) -> str:
+    """HTML without the spans that keep names together."""
+    return body.replace('<span class="nowrap">', "").replace("</span>", "").replace("&#x27;", "'")
+
+
+def factor(model: str, cluster: str) -> float:
+    """How many times as long DataParallel's step is as one device's."""
+    found = compare(build_scenario(model, cluster, batch_per_device=12, inputs="host", optimizer="none"))
+    return found.runs["DataParallel"].step_s / found.single.step_s
+
+
+def test_the_sentence_follows_the_numbers_when_the_link_is_swapped() -> None:
+    at = opened(answer="vgg16", link="pcie3")
+    assert not at.exception
+    hurts = {model: factor(model, "4xA100-pcie3") for model in ("vgg16", "resnet50")}
+    worse = max(hurts, key=lambda model: hurts[model])
+    assert f"PCIe 3 the answer is {model_name(worse)}" in plain(words(at)) or f"still {model_name(worse)}" in plain(words(at))
+    assert "PCIe 3; its" in words(at) or "on PCIe 3." in words(at)
+
+
+@pytest.mark.parametrize("params", [
+    {"model": "nonsense"}, {"cluster": "9xB900"}, {"batch": "-3"}, {"batch": "many"}, {"bucket_cap_mb": "nan"},
+    {"devices": "99"}, {"optimizer": "zzz"}, {"algorithm": "nvls"}, {"precision": "int3"}, {"static_graph": "perhaps"},
+    {"inputs": "<b>"}, {"iteration": "7"}, {"global_batch": "0"},
+])  # fmt: skip
+def test_what_the_address_cannot_mean_falls_back_and_says_so(params: dict[str, str]) -> None:
+    at = opened(BENCH, **params)
+    assert not at.exception
+    name, given = next(iter(params.items()))
+    assert f"{name} = {given.replace('<', '&lt;').replace('>', '&gt;')}" in words(at)
+    assert verdict(compare(build_scenario("resnet50", "4xA100"))).english in plain(words(at))
+
+
+def test_a_deep_link_shows_the_scenario_that_it_names() -> None:
+    at = opened(BENCH, model="vgg16", cluster="4xA100-pcie3", batch="12", transport="peer_copy", gradient_as_bucket_view="true")
+    choice = Choice("vgg16", "4xA100-pcie3", 12, "peer_copy", view=True)
+    expected = choice.compare()
+    assert verdict(expected).english in plain(words(at))
+    ends = [panel["end"] for panel in drawing(at)["panels"]]
+    assert ends == [round(run.step_s * 1e9) for run in expected.runs.values()]
+
+
+def test_controls_change_the_scenario_and_the_address() -> None:
+    at = opened(BENCH)
+    at.number_input(key="batch").set_value(8)
+    at.toggle(key="find_unused_parameters").set_value(True)
+    at.selectbox(key="cluster").set_value("4xV100-pcie").run()
+    assert not at.exception
+    assert verdict(Choice(cluster="4xV100-pcie", batch=8, unused=True).compare()).english in plain(words(at))
+    assert at.query_params["batch"] == "8" and at.query_params["cluster"] == "4xV100-pcie"
+    assert at.query_params["find_unused_parameters"] == "true" and "model" not in at.query_params
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_several_machines_say_why_data_parallel_is_missing(language: str) -> None:
+    at = opened(BENCH, cluster="2xV100-10gbe", lang=language)
+    assert not at.exception
+    assert text("one_machine", language, cluster=cluster_name("2xV100-10gbe", language), nodes=2) in words(at)
+    assert [panel["title"] for panel in drawing(at)["panels"]] == ["DDP"]
+
+
+def test_what_was_never_run_on_gpus_is_said_beside_its_title() -> None:
+    assert text("NEVER_RUN", "en").split(" and ")[0][:40].replace("'", "&#x27;") in words(opened(BENCH))
+    assert drawing(opened(BENCH))["panels"][0]["mark"] == text("unverified", "en")
+    assert drawing(opened(BENCH, transport="peer_copy"))["panels"][0]["mark"] == ""
+
+
+def test_a_profile_of_ones_own_takes_the_models_place() -> None:
+    at = opened(BENCH)
+    profile = load_model("mlp-small", "A100")
+    at.get("file_uploader")[0].set_value(("mine.json", to_json(profile).encode(), "application/json")).run()
+    assert not at.exception
+    assert text("upload_used", "en", name="mlp-small") in words(at)
+
+
+@pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", to_json(load_cluster("laptop")).encode()])
+def test_a_damaged_profile_is_refused_and_nothing_is_lost(content: bytes) -> None:
+    at = opened(BENCH, model="vgg16")
+    before = drawing(at)["v"]
+    at.get("file_uploader")[0].set_value(("mine.json", content, "application/json")).run()
+    assert not at.exception
+    assert text("upload_bad", "en", model="VGG-16").strip() in words(at)
+    assert drawing(at)["v"] == before
+
+
+def test_a_combination_that_cannot_run_keeps_the_last_picture() -> None:
+    at = opened(BENCH)
+    before = drawing(at)["v"]
+    at.number_input(key="global_batch").set_value(2).run()
+    assert not at.exception
+    assert text("cannot_run", "en").strip() in words(at)
+    assert drawing(at)["v"] == before
+
+
+@pytest.mark.parametrize("cluster", list(CLUSTERS))
+def test_every_model_builds_on_every_cluster(cluster: str) -> None:
+    for model in MODEL_NAMES:
+        scenario = Choice(model, cluster, 2).scenario()
+        assert scenario.world_size == load_cluster(cluster).world_size
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_every_text_has_both_languages_and_no_exclamation_mark(language: str) -> None:
+    assert player_words(language).keys() == PLAYER.keys()
+    for table in (TEXTS, PLAYER):
+        for key, pair in table.items():
+            assert len(pair) == 2 and all(pair), key
+            assert not any(mark in said for said in pair for mark in "!！"), key
+            assert not any(word in pair[1] for word in ("内存", "规约", "还原", "总线")), key
+    for cluster in CLUSTERS:
+        assert cluster_name(cluster, language) != cluster
+    assert all(model_name(name) != name for name in MODEL_NAMES)
+
+
+def test_chinese_names_of_spans_keep_layers_and_buckets() -> None:
+    assert span_name("launch backward of layer1.0.conv1", "zh") == "启动 layer1.0.conv1 的反向"
+    assert span_name("all_reduce bucket 3", "zh") == "all_reduce bucket 3"
+    assert span_name("my own program", "zh") == "my own program"
+    assert span_name("training loop", "en") == "training loop"
+
+
+def test_values_of_the_address_are_read_strictly() -> None:
+    assert (whole(1, 9)("7"), number(0, 9)("2.5"), flag("true"), one_of("ab")("b")) == (7, 2.5, True, "b")
+    for parse, given in ((whole(1, 9), "10"), (whole(1, 9), "x"), (number(0, 9), "nan"), (number(0, 9), "inf"),
+                         (flag, "True"), (one_of("ab"), "c")):  # fmt: skip
+        with pytest.raises(ValueError):
+            parse(given)
+
+
+def test_a_profile_that_is_something_else_is_an_input_error() -> None:
+    with pytest.raises(InputError):
+        Choice(profile=to_json(load_cluster("laptop"))).scenario()
+
+
+def test_the_pages_load_neither_torch_nor_matplotlib_nor_networkx() -> None:
+    code = (
+        "import sys; from streamlit.testing.v1 import AppTest\n"
+        "at = AppTest.from_file('app.py', default_timeout=60); at.query_params['answer'] = 'vgg16'; at.run()\n"
+        f"at.switch_page({BENCH!r}).run(); assert not at.exception, at.exception\n"
+        "print([name for name in ('torch', 'matplotlib', 'networkx') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip().splitlines()[-1] == "[]"
