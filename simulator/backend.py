@@ -71,11 +71,6 @@ class Backend:
                                 (self.nvls_protocols, "nvls")):  # fmt: skip
             require(bool(protocols), f"{name}_protocols is empty", "at least one is needed", "Add a Protocol")
 
-    @property
-    def of_chains(self) -> "Backend":
-        """This library with the protocols of broadcast and reduce in place of the ring's."""
-        return replace(self, ring_protocols=self.chain_protocols) if self.chain_protocols else self
-
 
 PLAIN = Backend()
 

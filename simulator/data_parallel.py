@@ -18,7 +18,7 @@ Not modelled: non-tensor inputs; a module that changes its buffers in replicas (
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from simulator.collectives.library import Library
 from simulator.collectives.star import fan_in, fan_out
@@ -36,7 +36,6 @@ NEVER_RUN = (
 
 def start_data_parallel(engine: Engine, scenario: Scenario, library: Library) -> None:
     """Start the one process on the engine."""
-    library = replace(library, backend=library.backend.of_chains)
     engine.start(_Process(engine, scenario, library).train(), name="DataParallel", rank=0, device=0, resource="python")
 
 

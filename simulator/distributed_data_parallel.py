@@ -153,7 +153,8 @@ class _Rank:
                     yield busy(scenario.host.hook_s * len(layer.parameters), f"hooks of {layer.name}",
                                iteration=iteration, torch_function="Reducer::autograd_hook")  # fmt: skip
                 copy = yield launch(Work(device.compute, f"copy {layer.name} into buckets", "copy",
-                                         device.copy_s(nbytes), iteration=iteration, nbytes=nbytes,
+                                         self.bucket_copy_s(len(layer.parameters), nbytes), iteration=iteration,
+                                         nbytes=nbytes,
                                          torch_function="Reducer::mark_variable_ready_dense"))  # fmt: skip
                 for name in layer.parameters:
                     missing[where[name]] -= 1
@@ -200,6 +201,10 @@ class _Rank:
                                   bucket=bucket, group="default", seq=self.seq - 1, nbytes=nbytes,
                                   torch_function=torch_function)))  # fmt: skip
 
+    def bucket_copy_s(self, tensors: int, nbytes: int) -> float:
+        """Seconds to copy so many gradients into a bucket, or back: a small kernel each, and their bytes."""
+        return tensors * self.scenario.host.bucket_kernel_s / 2 + self.device.copy_s(nbytes)
+
     def finalize(self, iteration: int, this: _Round, reduced: list[Work]) -> Program:
         """Wait for each bucket in order and copy it back into the gradients, unless they live there."""
         device = self.device
@@ -207,8 +212,9 @@ class _Rank:
             if self.scenario.backend.blocks_host:
                 yield wait(work)
             nbytes = 0 if work.bucket is None else this.buckets[work.bucket].nbytes
+            tensors = 0 if work.bucket is None else len(this.buckets[work.bucket].parameters)
             if self.strategy.gradient_as_bucket_view:
-                nbytes = 0
+                nbytes = tensors = 0
             yield launch(Work(device.compute, f"copy bucket {work.bucket} back" if nbytes else f"wait for {work.name}",
-                              "copy", device.copy_s(nbytes), after=[work], iteration=iteration, bucket=work.bucket,
+                              "copy", self.bucket_copy_s(tensors, nbytes), after=[work], iteration=iteration, bucket=work.bucket,
                               nbytes=nbytes, torch_function="Reducer::finalize_backward"))  # fmt: skip

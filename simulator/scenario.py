@@ -110,6 +110,9 @@ class Host:
     """By which fraction each further replica's backward thread slows the others' launches (no GIL, one allocator)."""
     hook_s: float = 0.0
     """DistributedDataParallel: host seconds per gradient for its hook."""
+    bucket_kernel_s: float = 0.0
+    """DistributedDataParallel: device seconds per gradient for the two small kernels that copy it in and out of its
+    bucket, whatever its bytes. The copy in pays one half, the copy back the other."""
     step_s: float = 0.0
     """Seconds of the training loop around forward and backward, both strategies and one device."""
     device_memory_bytes_per_s: float = 800e9
@@ -120,7 +123,7 @@ class Host:
 
     def __post_init__(self) -> None:
         for name in ("forward_s", "replicate_tensor_s", "replicate_copy_s", "reduce_tensor_s", "backward_contention",
-                     "hook_s", "step_s"):  # fmt: skip
+                     "hook_s", "bucket_kernel_s", "step_s"):  # fmt: skip
             number(getattr(self, name), name)
         number(self.device_memory_bytes_per_s, "device_memory_bytes_per_s", exclusive=True)
         whole(self.context_bytes, "context_bytes")

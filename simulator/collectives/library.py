@@ -186,7 +186,8 @@ class Library:
 
     def _chain_protocol(self, nbytes: int, n: int) -> Protocol:
         per_byte = self._seconds_per_byte(self._ring_edges)
-        return min(self.backend.ring_protocols, key=lambda p: p.base_s + (n - 1) * p.step_s
+        protocols = self.backend.chain_protocols or self.backend.ring_protocols
+        return min(protocols, key=lambda p: p.base_s + (n - 1) * p.step_s
                    + nbytes * per_byte / p.bandwidth_fraction)  # fmt: skip
 
     def _shares(self, nbytes: int, element_bytes: int) -> list[tuple[Ring, int]]:

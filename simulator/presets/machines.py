@@ -66,11 +66,16 @@ REPLICATE_TENSOR_S = 10e-6
 """3000 tensors of 3500 floats take 34 ms to broadcast as a list and 4 ms as one (pytorch/pytorch#3930)."""
 HOOK_S = 10e-6
 """A DDP hook: some bookkeeping and one kernel launch. An estimate; no published row fixes it."""
+BUCKET_KERNEL_S = 16e-6
+"""ResNet-50 on one V100: 97 ms alone, 100 ms in DDP's wrapper, where nothing is sent (pytorch/pytorch
+benchmarks/distributed/ddp/README.md, torch 1.4); less the copies' bytes, over its 161 gradients."""
 _DGX_A100 = Host(forward_s=3.3e-3, replicate_tensor_s=REPLICATE_TENSOR_S, replicate_copy_s=12.8e-6,
-                 reduce_tensor_s=15.5e-6, hook_s=HOOK_S)  # fmt: skip
+                 reduce_tensor_s=15.5e-6, hook_s=HOOK_S,
+                 bucket_kernel_s=BUCKET_KERNEL_S)  # fmt: skip
 _DGX_A100_LAUNCHES = 55e-6, 130e-6
 _BOX_2080TI = Host(forward_s=10.1e-3, replicate_tensor_s=REPLICATE_TENSOR_S, replicate_copy_s=8.5e-6,
-                   reduce_tensor_s=0.9e-6, backward_contention=0.16, hook_s=HOOK_S)  # fmt: skip
+                   reduce_tensor_s=0.9e-6, backward_contention=0.16, hook_s=HOOK_S,
+                 bucket_kernel_s=BUCKET_KERNEL_S)  # fmt: skip
 _BOX_2080TI_LAUNCHES = 45e-6, 165e-6
 
 MACHINES: dict[str, Machine] = {machine.kind: machine for machine in (
