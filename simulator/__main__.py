@@ -67,6 +67,7 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--loss-inside", action="store_true", help="DataParallel: the module computes its loss")
     _add_bucket_options(parser)
     parser.add_argument("--gradient-as-bucket-view", action="store_true")
+    parser.add_argument("--keep-gradients", action="store_true", help="zero_grad(set_to_none=False)")
     parser.add_argument("--construction", action="store_true", help="show DDP's constructor before the iteration")
     parser.add_argument("--json", action="store_true", help="print numbers for another program")
     parser.add_argument("--chrome-trace", metavar="FILE", help="write the steps for Perfetto")
@@ -84,7 +85,7 @@ def _compare(options: argparse.Namespace) -> None:
         options.model, options.cluster, devices=options.devices, batch_per_device=options.batch,
         global_batch=options.global_batch, optimizer=options.optimizer, algorithm=options.algorithm,
         serial=options.serial, inputs=options.inputs, iterations=(options.iteration,), precision=options.precision,
-        construction=options.construction,
+        construction=options.construction, set_to_none=not options.keep_gradients,
     )  # fmt: skip
     comparison = compare(base, (
         DataParallel(options.transport, loss_inside=options.loss_inside),

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from simulator.errors import InputError
+from simulator.errors import InputError, require
 from simulator.metrics import Metrics
 from simulator.scenario import DataParallel, DistributedDataParallel, Scenario, SingleDevice, data_parallel_obstacle
 from simulator.simulate import simulate
@@ -123,8 +123,11 @@ def compare(base: Scenario, strategies: tuple[DataParallel | DistributedDataPara
         else:
             runs[strategy.name] = Run.of(replace(base, strategy=strategy))
     if not runs:
-        raise InputError(f"{base.cluster.name}: no strategy can run here. Use DistributedDataParallel on several nodes.")
+        raise InputError(f"{base.cluster.name}: no strategy can run here. Use DistributedDataParallel instead.")
     ranks = replace(base, strategy=DistributedDataParallel()).rows
     single = replace(base, strategy=SingleDevice(), cluster=base.cluster.take(1), batch_per_device=max(ranks),
                      global_batch=None, speed=())  # fmt: skip
-    return Comparison(base, Run.of(single), runs, impossible)
+    alone = Run.of(single)
+    require(alone.step_s > 0, f"model {base.model.name!r} takes 0 s on one device",
+            "a speed-up needs a step that takes time", "Give its layers or its optimizer a cost")  # fmt: skip
+    return Comparison(base, alone, runs, impossible)

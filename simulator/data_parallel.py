@@ -87,6 +87,7 @@ class _Process:
             yield from self.scatter_gradients(iteration)
         yield from self.backward(iteration)
         yield from self.reduce(iteration)
+        first.gradients = model.gradient_bytes
         yield from first.step(iteration)
         for index in self.used:
             held = {"inputs": (total if index == 0 else self.rows[index]) * model.input_bytes_per_sample,
@@ -183,9 +184,10 @@ class _Process:
 
     def replica_backward(self, index: int, iteration: int) -> Program:
         factor = 1.0 + self.scenario.host.backward_contention * (len(self.used) - 1)
+        new = bool(self.others) or not self.devices[0].holds
         for layer in reversed(self.scenario.model.layers):
-            yield from self.devices[index].backward_layer(layer, self.rows[index], iteration, host_factor=factor,
-                                                          after=self.take(index))  # fmt: skip
+            yield from self.devices[index].backward_layer(layer, self.rows[index], iteration, new_gradients=new,
+                                                          host_factor=factor, after=self.take(index))  # fmt: skip
 
     def reduce(self, iteration: int) -> Program:
         """The backward of Broadcast: sums of all replicas' gradients on device 0. One node: after everything."""
@@ -197,15 +199,15 @@ class _Process:
         for number, piece in enumerate(reduce_pieces(model.unique_parameters)):
             if piece.nbytes:
                 yield from self.collect(piece, number, iteration)
+        first = self.devices[0]
         last = []
         for index in self.used:
-            freed = [("gradients", self.devices[index].gradients)]
+            freed = [("gradients", model.gradient_bytes)]
             freed.append(("replicas", model.parameter_bytes + model.buffer_bytes) if index else
-                         ("gradients", model.parameter_bytes - model.gradient_bytes))  # fmt: skip
+                         ("gradients", model.parameter_bytes - (0 if first.holds else model.gradient_bytes)))  # fmt: skip
             last.append((yield launch(Work(self.devices[index].compute, "drop the replica", "copy",
                                            after=self.take(index), iteration=iteration,
                                            frees=[held for held in freed if held[1]]))))  # fmt: skip
-            self.devices[index].gradients = 0 if index else model.gradient_bytes
         yield wait(*last)
 
     def collect(self, piece: Piece, number: int, iteration: int) -> Program:

@@ -107,7 +107,7 @@ class _Rank:
         return strategy
 
     def train(self, constructor: list[Collective], rounds: dict[int, _Round]) -> Program:
-        yield from self.device.reserve()
+        yield from self.device.reserve(gradients=not self.strategy.gradient_as_bucket_view)
         yield memory(self.rank, "buckets", self.scenario.model.gradient_bytes)
         sent: list[Work] = []
         for name, nbytes, programs in constructor:
@@ -132,6 +132,7 @@ class _Rank:
         yield from device.outputs(rows)
         yield from device.loss(rows, iteration)
         reduced = yield from self.backward(rows, iteration, this)
+        device.gradients = 0 if self.strategy.gradient_as_bucket_view else model.gradient_bytes
         yield from self.finalize(iteration, this, reduced)
         yield from device.step(iteration)
         yield from device.release({"inputs": rows * model.input_bytes_per_sample,
@@ -144,9 +145,10 @@ class _Rank:
         missing = [len(bucket.parameters) for bucket in this.buckets]
         copied: list[list[Handle]] = [[] for _ in this.buckets]
         reduced: list[Work] = []
+        new = not (strategy.gradient_as_bucket_view or device.holds)
         late = scenario.backend.serial or (strategy.buckets.static_graph and iteration == 0)
         for layer in reversed(scenario.model.layers):
-            yield from device.backward_layer(layer, rows, iteration, in_buckets=strategy.gradient_as_bucket_view)
+            yield from device.backward_layer(layer, rows, iteration, new_gradients=new)
             if layer.parameters:
                 nbytes = sum(scenario.gradient_bytes_of[name] for name in layer.parameters)
                 if scenario.host.hook_s:

@@ -145,6 +145,8 @@ class Scenario:
     """Where a batch lies when the step begins: on the device already, or in host memory and copied inside the step."""
     iterations: tuple[int, ...] = (3,)
     """Which iterations to run, one after the other. 3 is steady for every option; 0 has one bucket."""
+    set_to_none: bool = True
+    """zero_grad's argument. False (the default before torch 2.0) keeps the gradients' memory from step to step."""
     construction: bool = False
     """Whether the trace begins with DistributedDataParallel's constructor: its checks and rank 0's broadcast."""
     speed: tuple[float, ...] = field(default=())

@@ -30,7 +30,8 @@ def single_device_iteration(scenario: Scenario, device: Device, iteration: int) 
     yield from device.outputs(rows)
     yield from device.loss(rows, iteration)
     for layer in reversed(model.layers):
-        yield from device.backward_layer(layer, rows, iteration)
+        yield from device.backward_layer(layer, rows, iteration, new_gradients=not device.holds)
+    device.gradients = model.gradient_bytes
     yield from device.step(iteration)
     yield from device.release({"inputs": rows * model.input_bytes_per_sample,
                                "outputs": 2 * rows * model.output_bytes_per_sample})  # fmt: skip

@@ -27,7 +27,9 @@ class Device:
         self.compute = Stream("compute", index, index if rank is None else rank)
         self.slowness = 1.0 / scenario.speed[index] if scenario.speed else 1.0
         self.gradients = 0
-        """Bytes of gradients that wait for zero_grad."""
+        """Bytes of the parameters' own gradients that are there."""
+        self.holds = False
+        """Whether they were there when the iteration began (set_to_none=False), so that the backward adds to them."""
 
     def copy_s(self, nbytes: int) -> float:
         """Seconds to read and write that many bytes once in the device's own memory."""
@@ -35,22 +37,26 @@ class Device:
 
     # ---- pieces of a step, each a program to be run with `yield from`
 
-    def reserve(self, *, trains: bool = True) -> Program:
-        """What lies in memory before the first step."""
+    def reserve(self, *, trains: bool = True, gradients: bool = True) -> Program:
+        """What lies in memory before the first step; `gradients`: whether they have memory of their own."""
         model, host = self.scenario.model, self.scenario.host
         state = self.scenario.optimizer.state_copies * model.gradient_bytes
         held = [("context", host.context_bytes)]
         if trains:
             held += [("parameters", model.parameter_bytes), ("buffers", model.buffer_bytes), ("optimizer_state", state)]
+            if gradients and not self.scenario.set_to_none and self.scenario.iterations[0] > 0:
+                self.gradients = model.gradient_bytes
+                held.append(("gradients", self.gradients))
         for category, nbytes in held:
             if nbytes:
                 yield memory(self.index, category, nbytes)
 
     def zero_grad(self) -> Program:
-        """Drop the gradients of the step before (set_to_none=True, torch's default)."""
-        if self.gradients:
+        """Drop the gradients of the step before, or fill them with zeros where they are (set_to_none=False)."""
+        if self.gradients and self.scenario.set_to_none:
             yield memory(self.index, "gradients", -self.gradients)
             self.gradients = 0
+        self.holds = self.gradients > 0
 
     def inputs(self, rows: int, iteration: int) -> Program:
         """The batch: there already, or copied from host memory, for which the host thread waits."""
@@ -97,12 +103,11 @@ class Device:
         return (yield launch(Work(self.compute, "loss", "loss", seconds, iteration=iteration,
                                   allocates=(("outputs", nbytes),) if nbytes else ())))  # fmt: skip
 
-    def backward_layer(self, layer: Layer, rows: int, iteration: int, *, in_buckets: bool = False,
+    def backward_layer(self, layer: Layer, rows: int, iteration: int, *, new_gradients: bool,
                        host_factor: float = 1.0, after: Sequence[Handle] = ()) -> Program:  # fmt: skip
-        """One layer's backward; its gradients appear, its activations go. Returns the work."""
+        """One layer's backward; its activations go, and its gradients appear if they are new. Returns the work."""
         sizes = self.scenario.gradient_bytes_of
-        nbytes = 0 if in_buckets else sum(sizes[name] for name in layer.parameters)
-        self.gradients += nbytes
+        nbytes = sum(sizes[name] for name in layer.parameters) if new_gradients else 0
         kept = rows * layer.activation_bytes_per_sample
         yield busy(layer.backward_host_s * host_factor, f"launch backward of {layer.name}", iteration=iteration,
                    torch_function="Engine::evaluate_function")  # fmt: skip

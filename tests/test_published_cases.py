@@ -22,10 +22,11 @@ from tests.test_published_data_parallel import pieces
 
 
 def run(profile: ModelProfile, cluster: Cluster, strategy: Strategy, batch: int, optimizer: str = "momentum", *,
-        serial: bool = False) -> Trace:  # fmt: skip
+        serial: bool = False, set_to_none: bool = True) -> Trace:  # fmt: skip
     """One steady step with the presets' library and host."""
     return simulate(Scenario(profile, cluster, strategy, backend_for(cluster, serial=serial), batch,
-                             optimizer=OPTIMIZERS[optimizer], host=host_for(cluster)))  # fmt: skip
+                             optimizer=OPTIMIZERS[optimizer], host=host_for(cluster),
+                             set_to_none=set_to_none))  # fmt: skip
 
 
 # ---- a01: pytorch/pytorch benchmarks/distributed/ddp/README.md, torch 1.4, batch 32 a GPU, seconds a step
@@ -69,10 +70,10 @@ def test_weak_scaling_on_1_to_16_v100_is_flat_and_near_the_published_steps(name:
     errors = [mine / real - 1 for mine, real in zip(ours, published, strict=True)]
     print(name, ", ".join(f"{mine * 1e3:.1f} ({error:+.1%})" for mine, error in zip(ours, errors, strict=True)))
     assert abs(errors[0]) < 0.01, "the row that fixes the model"
-    # All errors have one sign: the published wrapper alone costs 1.4 to 5.6 % on one GPU, where nothing is sent. It
-    # copies each gradient in a kernel of its own, twice; the simulator charges these copies by their bytes only.
-    assert -0.05 < errors[1] < 0.01
-    assert all(-0.095 < error < 0.01 for error in errors[2:])
+    # ResNet-50's wrapper row fixes the kernel per gradient (Host.bucket_kernel_s). What is left has one sign: from 2
+    # GPUs on the published step takes 2 to 4 % more than on one, and the overlapped all-reduce is free in the simulator.
+    assert abs(errors[1]) < (0.005 if name == "resnet50" else 0.02)
+    assert all(-0.065 < error < 0.01 for error in errors[2:])
     assert all(mine > ours[0] for mine in ours[1:]), "never free"
     assert ours[4] < 1.01 * ours[2], "flat after 2 GPUs"
     assert abs(ours[5] / ours[4] - 1) < 0.02, "16 GPUs as 8"
@@ -171,12 +172,19 @@ def test_gradient_as_bucket_view_saves_the_bytes_of_the_gradients(name: str) -> 
         assert most[False] - most[True] == profile.gradient_bytes
         assert left[False] == {"gradients": profile.gradient_bytes, "buckets": profile.gradient_bytes}
         assert left[True] == {"gradients": 0, "buckets": profile.gradient_bytes}
-    saved = [plain - view for plain, view in zip(Metrics(traces[False]).peak_memory_bytes,
-                                                 Metrics(traces[True]).peak_memory_bytes, strict=True)]  # fmt: skip
-    # The published peaks, which kept gradients from step to step, fell by all of it: 101 MB for a ResNet of 97 MB. With
-    # set_to_none, today's default, they do not exist yet while the activations are at their largest.
+    saved = peak_saved(profile, cluster, set_to_none=True)
+    # With set_to_none, today's default, gradients do not exist yet while the activations are at their largest.
     print(f"{name}: peak falls by {saved[0] / 1e6:.0f} MB, gradients {profile.gradient_bytes / 1e6:.0f} MB")
     assert all(0 <= value <= profile.gradient_bytes for value in saved)
+    # The published peaks kept gradients from step to step: a ResNet of 97 MB fell by 101 MB, all of it.
+    assert peak_saved(profile, cluster, set_to_none=False) == [profile.gradient_bytes] * 8
+
+
+def peak_saved(profile: ModelProfile, cluster: Cluster, *, set_to_none: bool) -> list[int]:
+    """For each device what gradient_as_bucket_view takes off the peak."""
+    peaks = [Metrics(run(profile, cluster, DistributedDataParallel(gradient_as_bucket_view=view), 4,
+                         set_to_none=set_to_none)).peak_memory_bytes for view in (False, True)]  # fmt: skip
+    return [plain - view for plain, view in zip(*peaks, strict=True)]
 
 
 # ---- a15: pytorch/pytorch#3930, #3917

@@ -17,7 +17,7 @@ def build_scenario(model: str | ModelProfile, cluster: str | Cluster, *, devices
                    strategy: Strategy | None = None, batch_per_device: int = 32, global_batch: int | None = None,
                    optimizer: str = "momentum", algorithm: str = "auto", serial: bool = False, inputs: str = "device",
                    iterations: tuple[int, ...] = (3,), precision: str = "fp32",
-                   construction: bool = False) -> Scenario:  # fmt: skip
+                   construction: bool = False, set_to_none: bool = True) -> Scenario:  # fmt: skip
     """A scenario of presets. Raises InputError, with the known names and the nearest, for an unknown name.
 
     `model` may also be a profile or the path of one (`*.json`), `cluster` a Cluster.
@@ -36,5 +36,5 @@ def build_scenario(model: str | ModelProfile, cluster: str | Cluster, *, devices
     return Scenario(
         profile, machine, strategy or DistributedDataParallel(), backend_for(machine, algorithm=algorithm, serial=serial),
         batch_per_device, global_batch, OPTIMIZERS[optimizer], host_for(machine), inputs, iterations,
-        construction=construction,
+        set_to_none=set_to_none, construction=construction,
     )  # fmt: skip

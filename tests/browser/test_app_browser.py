@@ -344,13 +344,13 @@ def test_chinese_is_kept_on_every_page(visit: Any) -> None:
 def test_a_link_wins_over_what_was_left_and_else_it_is_kept(visit: Any) -> None:
     one = visit("/bench?model=vgg16&batch=7", reduced_motion="reduce")
     one.says(verdict(Choice("vgg16", batch=7).compare()).english)
-    one.page.get_by_role("link", name="The question").click()
+    one.page.get_by_role("link", name="The question", exact=True).click()
     one.page.get_by_role("button", name="ResNet-50", exact=True).click()
     one.drawn()
-    one.page.get_by_role("link", name="The bench").click()
+    one.page.get_by_role("link", name="The bench", exact=True).click()
     one.says(verdict(Choice("vgg16", batch=7).compare()).english)
     assert "batch=7" in one.page.url
-    one.page.get_by_role("link", name="The question").click()
+    one.page.get_by_role("link", name="The question", exact=True).click()
     one.page.get_by_text("Take ResNet-50 to the bench").click()
     one.says(verdict(asked("resnet50")).english)
     assert "batch=12" in one.page.url
