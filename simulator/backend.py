@@ -11,7 +11,7 @@ How many collectives of one process group run at once: NCCL 1 (one internal stre
 Not modelled: NCCL's tuner plugins, CollNet/SHARP between nodes, CTA and channel counts below the ring share.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from simulator.errors import number, require, unknown, whole
 

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from simulator.errors import InputError, require
-from simulator.metrics import Metrics
+from simulator.metrics import BucketTime, Metrics, algbw, busbw
 from simulator.scenario import DataParallel, DistributedDataParallel, Scenario, SingleDevice, data_parallel_obstacle
 from simulator.simulate import simulate
 from simulator.trace import Trace
@@ -100,6 +100,9 @@ class Comparison:
             "bytes_sent_by_device": metrics.bytes_by_device("sent"),
             "bytes_received_by_device": metrics.bytes_by_device("received"),
             "bytes_by_kind": metrics.bytes_by_kind,
+            "bytes_by_link": {link.name: nbytes for link, nbytes in
+                              zip(run.trace.links, metrics.bytes_by_link, strict=True)},
+            "buckets": [_bucket(bucket, run.scenario.world_size) for bucket in metrics.buckets],
             "peak_memory_bytes_by_device": metrics.peak_memory_bytes,
             "context_bytes_by_device": metrics.context_bytes,
             "critical_path": [
@@ -109,6 +112,15 @@ class Comparison:
             ],
             "unverified": list(run.trace.unverified),
         }  # fmt: skip
+
+
+def _bucket(bucket: BucketTime, ranks: int) -> dict[str, Any]:
+    found: dict[str, Any] = bucket._asdict()
+    seconds = bucket.end_s - bucket.start_s
+    if bucket.nbytes and seconds:
+        found["algbw_bytes_per_s"] = algbw(bucket.nbytes, seconds)
+        found["busbw_bytes_per_s"] = busbw(bucket.nbytes, seconds, ranks)
+    return found
 
 
 def compare(base: Scenario, strategies: tuple[DataParallel | DistributedDataParallel, ...] | None = None) -> Comparison:

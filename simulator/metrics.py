@@ -10,10 +10,20 @@ Not modelled: nothing is simulated here.
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from simulator.critical_path import Piece, critical_path, seconds_by_cause, walk_back
 from simulator.intervals import Interval, difference, length, union
 from simulator.trace import COMMUNICATION, COMPUTE, Trace
+
+
+class BucketTime(NamedTuple):
+    """When one bucket was all-reduced; waiting for the slowest rank counts."""
+
+    bucket: int
+    nbytes: int
+    start_s: float
+    end_s: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,6 +133,17 @@ class Metrics:
                 for link in transfer.route:
                     found[link] += transfer.nbytes
         return found
+
+    @cached_property
+    def buckets(self) -> list["BucketTime"]:
+        """Each bucket's all-reduce, from the first rank that begins to the last that ends, in launch order."""
+        found: dict[int, BucketTime] = {}
+        for span in self.trace.spans:
+            if span.kind == "all_reduce" and span.bucket is not None and span.end_s is not None:
+                known = found.get(span.bucket, BucketTime(span.bucket, span.nbytes or 0, span.start_s, span.end_s))
+                found[span.bucket] = known._replace(start_s=min(known.start_s, span.start_s),
+                                                    end_s=max(known.end_s, span.end_s))  # fmt: skip
+        return [found[index] for index in sorted(found)]
 
     @cached_property
     def peak_memory(self) -> list[dict[str, int]]:

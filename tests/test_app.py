@@ -104,7 +104,9 @@ def test_the_sentence_follows_the_numbers_when_the_link_is_swapped() -> None:
     assert not at.exception
     hurts = {model: factor(model, "4xA100-pcie3") for model in ("vgg16", "resnet50")}
     worse = max(hurts, key=lambda model: hurts[model])
-    assert f"PCIe 3 the answer is {model_name(worse)}" in plain(words(at)) or f"still {model_name(worse)}" in plain(words(at))
+    assert f"PCIe 3 the answer is {model_name(worse)}" in plain(words(at)) or f"still {model_name(worse)}" in plain(
+        words(at)
+    )
     assert "PCIe 3; its" in words(at) or "on PCIe 3." in words(at)
 
 
@@ -122,7 +124,9 @@ def test_what_the_address_cannot_mean_falls_back_and_says_so(params: dict[str, s
 
 
 def test_a_deep_link_shows_the_scenario_that_it_names() -> None:
-    at = opened(BENCH, model="vgg16", cluster="4xA100-pcie3", batch="12", transport="peer_copy", gradient_as_bucket_view="true")
+    at = opened(
+        BENCH, model="vgg16", cluster="4xA100-pcie3", batch="12", transport="peer_copy", gradient_as_bucket_view="true"
+    )
     choice = Choice("vgg16", "4xA100-pcie3", 12, "peer_copy", view=True)
     expected = choice.compare()
     assert verdict(expected).english in plain(words(at))
@@ -229,5 +233,7 @@ def test_the_pages_load_neither_torch_nor_matplotlib_nor_networkx() -> None:
         f"at.switch_page({BENCH!r}).run(); assert not at.exception, at.exception\n"
         "print([name for name in ('torch', 'matplotlib', 'networkx') if name in sys.modules])"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
     assert done.stdout.strip().splitlines()[-1] == "[]"

@@ -91,11 +91,23 @@ def test_compare_prints_every_field_of_its_contract(capsys: pytest.CaptureFixtur
         for direction in ("sent", "received"):
             by_kind = [sum(column) for column in zip(*(kind[direction] for kind in strategy["bytes_by_kind"].values()))]
             assert by_kind == strategy[f"bytes_{direction}_by_device"]
+        assert sum(strategy["bytes_by_link"].values()) >= sum(strategy["bytes_sent_by_device"])
         path = strategy["critical_path"]
         assert path[0]["start_s"] == 0 and path[-1]["end_s"] == step
         assert all(before["end_s"] == after["start_s"] for before, after in zip(path, path[1:]))
         assert all(set(piece) == {"device", "resource", "name", "start_s", "end_s"} for piece in path)
         assert 0 <= strategy["exposed_comm_s"] <= step and 0 <= strategy["comm_s"] <= step
+
+
+def test_compare_lists_buckets_with_their_bandwidths(capsys: pytest.CaptureFixture[str]) -> None:
+    found = compare_json(capsys, "--model", "resnet50", "--cluster", "4xA100")["strategies"]
+    buckets = found["DistributedDataParallel"]["buckets"]
+    assert [bucket["nbytes"] for bucket in buckets] == [8196000, 31502336, 26255360, 26550272, 9724160]
+    for bucket in buckets:
+        seconds = bucket["end_s"] - bucket["start_s"]
+        assert bucket["algbw_bytes_per_s"] == pytest.approx(bucket["nbytes"] / seconds, rel=1e-12)
+        assert bucket["busbw_bytes_per_s"] == pytest.approx(bucket["nbytes"] / seconds * 2 * 3 / 4, rel=1e-12)
+    assert found["DataParallel"]["buckets"] == []
 
 
 def test_iteration_0_is_slower_than_the_steady_state(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""The page's address holds its state: a deep link shows the same page again, and what it cannot know falls back, said so.
+"""The page's address holds its state: a deep link shows the same page again. What it cannot mean falls back, said so.
 
 A control begins with what the address says; without anything there, with what it was when the page was left. From then
 on the address follows: values that are not the default are in it, by their own names, never by their labels.

@@ -8,34 +8,12 @@ import html
 import streamlit as st
 
 from simulator.app_pages.address import Address
-from simulator.app_pages.blocks import PATH_STYLE, heading, paragraph, path_strip, refused, table
+from simulator.app_pages.blocks import heading, paragraph, path_strip, refused, table
 from simulator.app_pages.controls import NAMES, controls
 from simulator.app_pages.player import show_timeline
 from simulator.app_pages.runs import Choice, Findings, Picture, findings, picture
 from simulator.app_pages.texts import model_name, text
 from simulator.errors import InputError
-
-STYLE = """<style>
-.st-key-first, .st-key-rest { gap: 0.6rem; }
-.st-key-first p, .st-key-first label, .st-key-rest p, .st-key-rest label { font-size: 0.9375rem; }
-@media (min-width: 900px) {
-  [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .st-key-first) { flex-wrap: nowrap; }
-  [data-testid="stColumn"]:has(.st-key-first) { flex: 0 0 264px; min-width: 264px; }
-  [data-testid="stColumn"]:has(.st-key-picture) { flex: 1 1 0; min-width: 0; }
-  [data-testid="stColumn"]:has(.st-key-first) > [data-testid="stVerticalBlock"] { position: sticky; top: 4.25rem; gap: 0.6rem;
-    height: auto; max-height: calc(100vh - 5rem); overflow-y: auto; padding: 2px 8px 2px 2px; }
-}
-@media (max-width: 899px) {
-  [data-testid="stHorizontalBlock"]:has(> [data-testid="stColumn"] .st-key-first) { flex-direction: column; flex-wrap: nowrap; }
-  [data-testid="stColumn"]:has(.st-key-first), [data-testid="stColumn"]:has(.st-key-picture),
-  [data-testid="stColumn"]:has(.st-key-first) > [data-testid="stVerticalBlock"],
-  [data-testid="stColumn"]:has(.st-key-picture) > [data-testid="stVerticalBlock"] { display: contents; }
-  [data-testid="stLayoutWrapper"]:has(> .st-key-first) { order: 1; width: 100%; }
-  [data-testid="stLayoutWrapper"]:has(> .st-key-picture) { order: 2; width: 100%; }
-  [data-testid="stLayoutWrapper"]:has(> .st-key-rest) { order: 3; width: 100%; }
-  [data-testid="stLayoutWrapper"]:has(> .st-key-facts) { order: 4; width: 100%; }
-}
-</style>"""
 
 
 def facts(shown: Picture, found: Findings, language: str) -> None:
@@ -107,5 +85,4 @@ def bench(language: str) -> None:
         facts(shown, found, language)
 
 
-st.html(STYLE + PATH_STYLE)
 bench(st.session_state["language"])

@@ -25,7 +25,8 @@ def heading(level: int, words: str) -> None:
 
 def paragraph(words: str, style: str = "quiet") -> None:
     """Text in one of the page's styles: lead, quiet or said."""
-    st.html(f'<p class="{style}">{html.escape(words)}</p>')
+    chinese = " zh" if st.session_state["language"] == "zh" else ""
+    st.html(f'<p class="{style}{chinese}">{html.escape(words)}</p>')
 
 
 def refused(address: Address, language: str) -> None:
@@ -39,7 +40,7 @@ def table(rows: Sequence[Sequence[str]]) -> None:
     """The first row is the header."""
     head = "".join(f"<th>{html.escape(cell)}</th>" for cell in rows[0])
     body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:])
-    st.html(f'<div class="scroll"><table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>')
+    st.html(f'<div class="scroll"><table class="plain"><thead><tr>{head}</tr></thead>{body}</table></div>')
 
 
 def path_strip(entries: Sequence[PathEntry], more: Callable[[int], str]) -> None:
@@ -53,16 +54,3 @@ def path_strip(entries: Sequence[PathEntry], more: Callable[[int], str]) -> None
     rest = len(entries) - len(named)
     tail = f'<li class="rest"><span>{html.escape(more(rest))}</span></li>' if rest else ""
     st.html(f'<div class="path"><div class="strip">{strip}</div><ol>{items}{tail}</ol></div>')
-
-
-PATH_STYLE = """<style>
-.path .strip { display: flex; height: 14px; border-radius: 4px; overflow: hidden; gap: 1px; max-width: 640px; }
-.path .strip i { min-width: 0; }
-.path ol { list-style: none; margin: 0.5rem 0 0; padding: 0; max-width: 640px; font-size: 0.9375rem; }
-.path li { display: grid; grid-template-columns: 12px 1fr auto 4rem; gap: 0.5rem; align-items: center; margin: 0; padding: 0.15rem 0;
-  font-variant-numeric: tabular-nums; }
-.path li i { width: 12px; height: 12px; border-radius: 2px; }
-.path li b { font-weight: 600; }
-.path li small { color: var(--quiet); text-align: right; font-size: 0.875rem; }
-.path li.rest { grid-template-columns: 1fr; padding-left: 1.25rem; color: var(--quiet); }
-</style>"""

@@ -18,20 +18,6 @@ from simulator.units import nbytes
 LINKS = {"nvlink": ("4xA100", "NVLink"), "pcie3": ("4xA100-pcie3", "PCIe 3")}
 DEVICES = 4
 
-STYLE = """<style>
-.weights { display: grid; gap: 0.25rem; margin: 0; }
-.weights .bar { height: 20px; border-radius: 4px; background: var(--k-loss); }
-.weights b { font-size: 1.5rem; font-weight: 650; font-variant-numeric: tabular-nums; }
-.st-key-answers { max-width: 880px; }
-.st-key-answers button { min-height: 3.25rem; }
-.st-key-answers button p { font-size: 1.0625rem; font-weight: 600; }
-.st-key-answers button:hover { border-color: var(--st-primary-color, light-dark(#2c6fd3, #6094fe)); }
-.st-key-ask { padding-top: clamp(0rem, 6vh, 5rem); gap: 1.5rem; }
-.st-key-reply h2 { font-size: clamp(1.4rem, 1.1rem + 1vw, 2rem); }
-.st-key-onward { gap: 0.75rem; align-items: center; }
-.st-key-onward a { border: 1px solid var(--rule); border-radius: 0.5rem; padding: 0.35rem 0.85rem; }
-</style>"""
-
 
 def ask(language: str) -> None:
     """The question and its two answers; nothing else."""
@@ -118,7 +104,6 @@ def language_param(language: str) -> dict[str, str]:
 def main() -> None:
     """The page."""
     language = st.session_state["language"]
-    st.html(STYLE)
     address = Address("question", ("answer",))
     address.begin("answer", None, one_of(QUESTION_MODELS))
     refused(address, language)

@@ -95,7 +95,9 @@ def path_entries(run: Run, language: str) -> tuple[PathEntry, ...]:
         key = path_label(piece, words, language), piece.kind if piece.kind in KINDS else "host"
         total[key] = total.get(key, 0.0) + piece.end_s - piece.start_s
     step = run.step_s or 1.0
-    return tuple(PathEntry(label, kind, seconds(time), time / step) for (label, kind), time in total.items() if time > 0)
+    return tuple(
+        PathEntry(label, kind, seconds(time), time / step) for (label, kind), time in total.items() if time > 0
+    )
 
 
 def bucket_rows(run: Run) -> tuple[tuple[str, ...], ...]:
@@ -106,5 +108,7 @@ def bucket_rows(run: Run) -> tuple[tuple[str, ...], ...]:
             lasts = span.end_s - span.start_s
             exposed = length(difference([(span.start_s, span.end_s)], run.metrics.compute_intervals[0]))
             hidden = percent(1 - exposed / lasts) if lasts else ""
-            found.append((str(span.bucket), nbytes(span.nbytes or 0), f"{seconds(span.start_s)} – {seconds(span.end_s)}", hidden))
+            found.append(
+                (str(span.bucket), nbytes(span.nbytes or 0), f"{seconds(span.start_s)} – {seconds(span.end_s)}", hidden)
+            )
     return tuple(found)

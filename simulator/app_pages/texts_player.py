@@ -40,7 +40,10 @@ PLAYER: dict[str, tuple[str, str]] = {
     "hidden_many": ("GPU {from} to {to}", "{from} 到 {to} 号卡"),
     "all_devices": ("All GPUs", "所有卡"),
     "fewer_devices": ("Fewer GPUs", "只看几张"),
-    "peak": ("torch allocates {allocated} at most, {peak} with the CUDA context", "torch 分配峰值 {allocated}，连同 CUDA context 共 {peak}"),
+    "peak": (
+        "torch allocates {allocated} at most, {peak} with the CUDA context",
+        "torch 分配峰值 {allocated}，连同 CUDA context 共 {peak}",
+    ),
     "peak_of": (
         "torch allocates {allocated} at most, {peak} with the CUDA context, of {limit}",
         "torch 分配峰值 {allocated}，连同 CUDA context 共 {peak}，上限 {limit}",

@@ -3,13 +3,13 @@
 from pathlib import Path
 
 from simulator.cluster import Cluster
+from simulator.codec import read_profile
 from simulator.errors import unknown
 from simulator.model import ModelProfile
 from simulator.presets.backends import backend_for
 from simulator.presets.clusters import load_cluster
 from simulator.presets.machines import host_for
 from simulator.presets.models import load_model
-from simulator.codec import read_profile
 from simulator.scenario import OPTIMIZERS, DistributedDataParallel, Scenario, Strategy
 
 

@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
 from simulator.app_pages.runs import QUESTION, Choice
 from simulator.app_pages.texts import text
 from simulator.compare import Comparison
@@ -24,13 +22,22 @@ from simulator.trace import KINDS
 from simulator.verdict import verdict
 from simulator.views.style import STYLES, kind_name
 
+sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
 ROOT = Path(__file__).parents[2]
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
 FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
          "--disable-component-update", "--no-first-run", "--disable-quic"]  # fmt: skip
 KNOWN = ("/_stcore/health", "/_stcore/host-config")
 """Streamlit looks for its base path below a deep link; these two answer 404 and nothing else may."""
-PLAYER = "() => { const seek = (node) => { for (const e of node.querySelectorAll('*')) { if (e.shadowRoot) { const f = e.shadowRoot.querySelector('.player'); if (f?.player) return f; } } }; return seek(document); }"
+PLAYER = """() => {
+  for (const host of document.querySelectorAll("*")) {
+    const found = host.shadowRoot?.querySelector(".player");
+    if (found?.player) return found;
+  }
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +82,9 @@ def browser() -> Iterator[Any]:
 class Visit:
     """One person's browser window."""
 
-    def __init__(self, browser: Any, url: str, path: str = "/", width: int = 1280, height: int = 900, **options: Any) -> None:
+    def __init__(
+        self, browser: Any, url: str, path: str = "/", width: int = 1280, height: int = 900, **options: Any
+    ) -> None:
         self.url = url
         self.context = browser.new_context(viewport={"width": width, "height": height}, **options)
         self.page = self.context.new_page()
@@ -177,7 +186,9 @@ def test_the_drawing_holds_the_simulators_numbers(visit: Any) -> None:
                           for span in run.trace.spans if span.end_s is not None and span.end_s > span.start_s)  # fmt: skip
         assert sorted(tuple(row[:4]) for row in spans) == expected
         on_path = {(row[0], row[2]) for row in spans if row[4]}
-        waited = {(piece.name, round(piece.start_s * 1e9)) for piece in run.metrics.critical_path if piece.resource != "link"}
+        waited = {
+            (piece.name, round(piece.start_s * 1e9)) for piece in run.metrics.critical_path if piece.resource != "link"
+        }
         assert waited and waited <= on_path
         peaks = one.player("p.model.panels.find((panel) => panel.end === argument).memory.map((m) => m.allocated)",
                            round(run.step_s * 1e9))  # fmt: skip
@@ -252,7 +263,9 @@ def test_keys_play_step_zoom_and_stay_inside(visit: Any) -> None:
         names.append(one.player("p.tip.querySelector('b').textContent"))
         assert one.player("p.time === p.selected.row.lane.start[p.selected.i]")
     run = Choice().compare().runs["DataParallel"]
-    python = [span.name for span in run.trace.spans if span.resource.startswith("python") and (span.end_s or 0) > span.start_s]
+    python = [
+        span.name for span in run.trace.spans if span.resource.startswith("python") and (span.end_s or 0) > span.start_s
+    ]
     assert names == python[:4]
     press("ArrowLeft")
     assert one.player("p.tip.querySelector('b').textContent") == python[2]

@@ -144,7 +144,8 @@ def _panel(panel: Panel, table: _Table) -> dict[str, Any]:
         "mark": panel.mark, "result": panel.result, "factor": panel.factor,
         "alone": None if panel.alone_s is None else round(panel.alone_s * NS),
         "end": round(trace.end_s * NS), "devices": len(trace.devices),
-        "lanes": [{"device": device, "role": role, **_columns(trace, spans, number, nearest, table)} for device, role, spans in lanes],
+        "lanes": [{"device": device, "role": role, **_columns(trace, spans, number, nearest, table)}
+                  for device, role, spans in lanes],
         "unfinished": [f"{waiting.resource} {waiting.waits_for}" for waiting in trace.waiting],
         "memory": _memory(trace) if "memory" in trace.covers else [],
         "limits": list(panel.memory_limits),
