@@ -137,8 +137,8 @@ def _list(_: argparse.Namespace) -> None:
     from simulator.presets.facts import MODEL_NAMES
 
     for title, names in (("Models", MODEL_NAMES), ("Clusters", CLUSTERS)):
-        indents = {"initial_indent": f"{title}: ", "subsequent_indent": "  "}
-        print(textwrap.fill(", ".join(names), 78, break_on_hyphens=False, **indents))
+        lines = textwrap.TextWrapper(78, initial_indent=f"{title}: ", subsequent_indent="  ", break_on_hyphens=False)
+        print(lines.fill(", ".join(names)))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ class Device:
 
     def __post_init__(self) -> None:
         whole(self.memory_bytes, f"memory_bytes of device {self.name!r}")
+        whole(self.node, f"node of device {self.name!r}")
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,9 @@ class Ring:
     order: tuple[int, ...]
     share: float = 1.0
 
+    def __post_init__(self) -> None:
+        number(self.share, "share of a ring", exclusive=True)
+
 
 @dataclass(frozen=True)
 class Cluster:
@@ -117,9 +121,8 @@ class Cluster:
                     f"ring {ring.order} of cluster {self.name!r}", "a ring visits every device once",
                     f"List the {len(self.devices)} device indices once each")  # fmt: skip
         total = sum(ring.share for ring in self.rings)
-        require(abs(total - 1.0) < 1e-12 and all(ring.share > 0 for ring in self.rings),
-                f"ring shares of cluster {self.name!r} sum to {total:g}", "shares are positive and sum to 1",
-                "Rescale them")  # fmt: skip
+        require(abs(total - 1.0) < 1e-12, f"ring shares of cluster {self.name!r} sum to {total:g}",
+                "shares sum to 1", "Rescale them")  # fmt: skip
         require(not self.hosts or len(self.hosts) == len(self.devices),
                 f"{len(self.hosts)} hosts of cluster {self.name!r}", "one name a device",
                 f"Give {len(self.devices)} names")  # fmt: skip

@@ -65,6 +65,8 @@ class Engine:
         A route of one's own (to host memory, or only up to the switch) may be given; -1 then stands for what is
         no device.
         """
+        if bandwidth_fraction != 1.0:
+            number(bandwidth_fraction, "bandwidth_fraction", exclusive=True)
         if route is None:
             route = self.cluster.route(source, target)
         links = tuple(self._network.links[index] for index in route.links)

@@ -112,10 +112,7 @@ def verdict(comparison: Comparison) -> Verdict:
 
 def _too_full(comparison: Comparison, parallel: Run, distributed: Run) -> Verdict:
     """GPU 0 cannot hold what DataParallel puts there; DDP may or may not fit."""
-    needs = nbytes(parallel.metrics.peak_memory_bytes[0] + parallel.metrics.context_bytes[0])
-    has = nbytes(comparison.base.cluster.devices[0].memory_bytes)
-    english = f"DataParallel does not fit GPU 0's memory ({needs} of {has})"
-    chinese = f"DataParallel 超出 0 号卡的显存（需要 {needs}，只有 {has}）"
+    english, chinese = _full(comparison, parallel)
     ratio = parallel.step_s / distributed.step_s
     if all(answer is not False for answer in fits(distributed)):
         return Verdict("DistributedDataParallel", ratio, "GPU 0's memory",
@@ -126,16 +123,26 @@ def _too_full(comparison: Comparison, parallel: Run, distributed: Run) -> Verdic
                    f"{chinese}，DDP 在每张卡上也放不下；若显存够，DDP 快 {ratio:.2f} 倍。")  # fmt: skip
 
 
+def _full(comparison: Comparison, parallel: Run) -> tuple[str, str]:
+    needs = nbytes(parallel.metrics.peak_memory_bytes[0] + parallel.metrics.context_bytes[0])
+    has = nbytes(comparison.base.cluster.devices[0].memory_bytes)
+    return (f"DataParallel does not fit GPU 0's memory ({needs} of {has})",
+            f"DataParallel 超出 0 号卡的显存（需要 {needs}，只有 {has}）")  # fmt: skip
+
+
 def _lost(comparison: Comparison, name: str, why: str) -> float:
     """Seconds that go to that cause."""
     return lost_seconds(comparison, name)["host" if why in ("python thread", "host launches") else "link"]
 
 
 def _alone(comparison: Comparison) -> Verdict:
-    name, run = next(iter(comparison.runs.items()))
+    name = next(iter(comparison.runs))
     why = cause(comparison, name)
-    waits = seconds(_lost(comparison, name, why))
     speedup = comparison.speedup(name)
+    if why == "GPU 0's memory":
+        english, chinese = _full(comparison, comparison.runs[name])
+        return Verdict("neither", speedup, why, f"{english}.", f"{chinese}。")
+    waits = seconds(_lost(comparison, name, why))
     short = "DDP" if name == "DistributedDataParallel" else name
     n = comparison.base.world_size
     return Verdict(

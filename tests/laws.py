@@ -18,6 +18,8 @@ TOLERANCE = 1 + 1e-9
 def check(trace: Trace) -> None:
     """All laws that one trace can break."""
     no_stream_overlaps_itself(trace)
+    if trace.source == "simulated":
+        ends_with_its_last_record(trace)
     if "links" in trace.covers:
         no_link_is_overloaded(trace)
     if "values" in trace.covers:
@@ -39,6 +41,11 @@ def no_stream_overlaps_itself(trace: Trace) -> None:
             assert span.start_s >= before.end_s, f"{span} overlaps {before}"
         if before is None or end > span.start_s:
             last[place] = span
+
+
+def ends_with_its_last_record(trace: Trace) -> None:
+    """Nothing that was planned and did not happen moves the end."""
+    assert trace.end_s == max((r.end_s for r in trace.by_id.values() if r.end_s is not None), default=0.0)
 
 
 def slop_bytes(transfer: Transfer, rate: float) -> float:

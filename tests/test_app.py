@@ -23,7 +23,9 @@ from simulator.presets.build import build_scenario
 from simulator.presets.clusters import CLUSTERS, load_cluster
 from simulator.presets.facts import MODEL_NAMES
 from simulator.presets.models import load_model
+from simulator.trace import Trace, Waiting
 from simulator.verdict import verdict
+from simulator.views.player.data import Panel, timeline_data
 
 ROOT = Path(__file__).parent.parent
 BENCH = "simulator/app_pages/bench.py"
@@ -237,3 +239,51 @@ def test_the_pages_load_neither_torch_nor_matplotlib_nor_networkx() -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
     )
     assert done.stdout.strip().splitlines()[-1] == "[]"
+
+
+def drawn_spans(data: dict[str, Any], panel: int) -> list[tuple[str, str, int, int]]:
+    """Name, kind, start and end in nanoseconds of everything in the drawing's lanes."""
+    found = []
+    for lane in data["panels"][panel]["lanes"]:
+        now = 0
+        for gap, length, entry in zip(lane["s"], lane["d"], lane["w"], strict=True):
+            start, now = now + gap, now + gap + length
+            found.append((data["what"]["name"][entry], data["kinds"][data["what"]["kind"][entry]], start, now))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("cluster", ["8xV100-dgx1", "laptop"])
+def test_the_drawings_data_is_the_trace_and_small(cluster: str) -> None:
+    found = Choice(cluster=cluster).compare()
+    data = timeline_data([Panel(name, name, run.trace) for name, run in found.runs.items()], language="en",
+                         words=player_words("en"))  # fmt: skip
+    assert len(data) < 400_000
+    decoded = json.loads(data)
+    for panel, run in enumerate(found.runs.values()):
+        spans = sorted((span.name, span.kind, round(span.start_s * 1e9), round((span.end_s or 0) * 1e9))
+                       for span in run.trace.spans if (span.end_s or 0) > span.start_s)  # fmt: skip
+        assert drawn_spans(decoded, panel) == spans
+        for lane in decoded["panels"][panel]["lanes"]:
+            assert all(gap >= -1 for gap in lane["s"])
+
+
+def test_work_that_never_finished_reaches_the_end_and_is_said() -> None:
+    spans = [(1, "send", "copy", 0, 0, "compute", 0.0, 1e-3, 0, None, None, None, 8, None, "isend"),
+             (2, "stuck", "all_reduce", 0, 0, "communication", 1e-3, None, 0, 0, "default", 0, 8, 1, "all_reduce")]  # fmt: skip
+    trace = Trace(("gpu0",), raw_spans=[(*span, 0, None) for span in spans], end_s=5e-3,
+                  waiting=(Waiting(0, "communication", "a message from 1 to 0"),), covers=frozenset())  # fmt: skip
+    data = json.loads(timeline_data([Panel("a", "A", trace)], language="zh", words=player_words("zh")))
+    assert ("stuck", "all_reduce", 1_000_000, 5_000_000) in drawn_spans(data, 0)
+    assert data["panels"][0]["unfinished"] == ["communication a message from 1 to 0"]
+    assert data["panels"][0]["memory"] == []
+    assert [lane["c"] for lane in data["panels"][0]["lanes"]] == [[0], [1]]
+
+
+def test_equal_runs_give_equal_bytes_and_a_language_changes_only_words() -> None:
+    def made(language: str) -> bytes:
+        run = Choice("mlp-small", batch=4).compare().runs["DataParallel"]
+        return timeline_data([Panel("dp", "DataParallel", run.trace)], language=language, words=player_words(language))
+
+    assert made("en") == made("en")
+    english, chinese = json.loads(made("en")), json.loads(made("zh"))
+    assert english["v"] != chinese["v"] and english["same"] == chinese["same"]

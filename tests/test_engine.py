@@ -436,6 +436,21 @@ def test_impossible_bytes_are_refused(nbytes: object) -> None:
         on(2, lambda engine: [program(engine)])
 
 
+@pytest.mark.parametrize("at_s", [-1.0, math.nan, math.inf])
+def test_a_program_cannot_start_before_time_begins_or_never(at_s: float) -> None:
+    def program():
+        yield busy(1.0, "work")
+
+    with pytest.raises(InputError, match="at_s"):
+        on(1, lambda engine: [program()], [at_s])
+
+
+@pytest.mark.parametrize("fraction", [0.0, -0.5, math.nan])
+def test_a_channel_reaches_some_part_of_its_route(fraction: float) -> None:
+    with pytest.raises(InputError, match="bandwidth_fraction"):
+        Engine(star(2, 1.0)).channel(0, 1, "copy", bandwidth_fraction=fraction)
+
+
 def test_two_programs_cannot_wait_for_one_message() -> None:
     def build(engine: Engine):
         channel = engine.channel(0, 1, "copy")

@@ -196,3 +196,62 @@ def test_the_laws_hold_in_random_scenarios(scenario: Scenario) -> None:
     assert trace.outcome == "finished"
     laws.check(trace)
     repeats_exactly(scenario, trace)
+
+
+# ---- the laws have teeth: a trace that breaks one is noticed
+
+
+def whole() -> Trace:
+    return simulate(Scenario(preset("mlp-small"), star(4, 1e9, 1e-6), DistributedDataParallel(), PLAIN, 4,
+                             iterations=(1, 2, 3)))  # fmt: skip
+
+
+def changed(trace: Trace, table: str, position: int, **values: object) -> Trace:
+    """The trace with one row changed."""
+    rows = list(getattr(trace, table))
+    rows[position] = rows[position]._replace(**values)
+    return replace(trace, **{f"raw_{table}": rows})
+
+
+def test_an_overlap_is_noticed() -> None:
+    trace = whole()
+    position = next(i for i, span in enumerate(trace.spans) if span.kind == "forward")
+    with pytest.raises(AssertionError, match="overlaps"):
+        laws.check(changed(trace, "spans", position, end_s=trace.spans[position].end_s + 1e-4))
+
+
+def test_a_transfer_that_is_too_fast_is_noticed() -> None:
+    trace = whole()
+    with pytest.raises(AssertionError):
+        laws.check(changed(trace, "transfers", 9, nbytes=10 * trace.transfers[9].nbytes))
+
+
+def test_two_transfers_on_a_link_for_one_are_noticed() -> None:
+    trace = whole()
+    double = trace.transfers[9]._replace(id=10**6)
+    with pytest.raises(AssertionError):
+        laws.no_link_is_overloaded(replace(trace, raw_transfers=[*trace.transfers, double]))
+
+
+def test_a_chunk_that_is_sent_too_early_is_noticed() -> None:
+    trace = whole()
+    position = next(i for i, t in enumerate(trace.transfers) if t.kind == "all_reduce" and t.contributions == 0b11)
+    with pytest.raises(AssertionError):
+        laws.nothing_is_sent_before_it_is_held(changed(trace, "transfers", position, issue_s=0.0))
+
+
+def test_a_rank_that_is_left_out_is_noticed() -> None:
+    trace = whole()
+    position = next(i for i, t in enumerate(trace.transfers) if t.kind == "all_reduce" and t.contributions == 0b1111)
+    with pytest.raises(AssertionError):
+        laws.every_all_reduce_is_complete(changed(trace, "transfers", position, contributions=0b0111))
+
+
+def test_memory_that_does_not_come_back_is_noticed() -> None:
+    trace = whole()
+    dropped = [i for i, m in enumerate(trace.memory) if (m.device, m.category) == (0, "outputs") and m.nbytes < 0]
+    position = dropped[1]
+    with pytest.raises(AssertionError):
+        laws.memory_returns(changed(trace, "memory", position, nbytes=trace.memory[position].nbytes + 1))
+    with pytest.raises(AssertionError):
+        laws.memory_returns(changed(trace, "memory", position, nbytes=10 * trace.memory[position].nbytes))

@@ -18,7 +18,7 @@ from simulator.errors import InputError
 from simulator.presets.clusters import CLUSTERS, load_cluster
 from simulator.presets.facts import MODEL_NAMES
 from simulator.presets.machines import MACHINES
-from simulator.scenario import INPUT_PLACES, OPTIMIZERS, TRANSPORTS
+from simulator.scenario import INPUT_PLACES, OPTIMIZERS, TRANSPORTS, data_parallel_obstacle
 
 FIRST = ("resnet50", "vgg16", "gpt2", "bert-base", "densenet121", "resnet18", "alexnet")
 """These models lead the list; the others follow by name."""
@@ -36,7 +36,7 @@ def controls(address: Address, language: str) -> tuple[Choice, str]:
         draw.first()
     machine = load_cluster(st.session_state["cluster"])
     with st.container(key="rest"):
-        draw.strategies(several=machine.nodes > 1)
+        draw.strategies(impossible=data_parallel_obstacle(machine) is not None)
         with st.expander(text("more", language)):
             draw.folded(machine)
             profile, problem = uploaded(language)
@@ -84,11 +84,11 @@ class _Controls:
         self.address.begin("batch", 32, whole(1, MOST_ROWS))
         st.number_input(self.say("batch"), 1, MOST_ROWS, step=1, help=self.say("batch_help"), key="batch")
 
-    def strategies(self, *, several: bool) -> None:
+    def strategies(self, *, impossible: bool) -> None:
         """The options of both, in torch's names."""
         st.html("<b>DataParallel</b>")
-        self.segments("transport", TRANSPORTS, help=self.say("transport_help"), disabled=several)
-        self.toggle("loss_inside", self.say("loss_inside"), disabled=several)
+        self.segments("transport", TRANSPORTS, help=self.say("transport_help"), disabled=impossible)
+        self.toggle("loss_inside", self.say("loss_inside"), disabled=impossible)
         st.html("<b>DistributedDataParallel</b>")
         self.address.begin("bucket_cap_mb", None, number(0, 1e6))
         st.number_input("bucket_cap_mb", 0.0, 1e6, value=None, step=5.0, format="%g", placeholder=self.say("cap_default"),

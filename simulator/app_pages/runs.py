@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from simulator.app_pages.summary import SHORT, PathEntry, batches, bucket_rows, numbers, path_entries
+from simulator.app_pages.summary import SHORT, PathEntry, batches, bucket_rows, numbers, on_cpu, one_alone, path_entries
 from simulator.app_pages.texts import cluster_name, model_name, player_words, span_name, text
 from simulator.buckets import BucketOptions
 from simulator.codec import from_json
@@ -137,11 +137,13 @@ def picture(choice: Choice, language: str) -> Picture:
     base = comparison.base
     impossible = ""
     if comparison.impossible:
-        impossible = text("one_machine", language, cluster=cluster_name(base.cluster.name, language),
-                          nodes=base.cluster.nodes)  # fmt: skip
+        several = base.cluster.nodes > 1
+        impossible = text("one_machine" if several else "no_gpus", language, nodes=base.cluster.nodes,
+                          cluster=cluster_name(base.cluster.name, language))  # fmt: skip
     return Picture(
         timeline=timeline_data([panel(comparison, name, language) for name in comparison.runs], language=language,
-                               words=words_for(comparison, language), rename=lambda found: span_name(found, language)),
+                               words=player_words(language, on_cpu=on_cpu(comparison)),
+                               rename=lambda found: span_name(found, language)),
         batches=batches(comparison, language),
         impossible=impossible,
         unverified=unverified(comparison, language),
@@ -184,7 +186,7 @@ def reply(cluster: str, language: str) -> Reply:
         ))  # fmt: skip
     hurts.sort(key=lambda hurt: -hurt.factor)
     look = Look(shown=(0,), roles=("python", "compute", "communication"), memory=False, autoplay=True)
-    timeline = timeline_data(panels, language=language, words=words_for(comparison, language), look=look,
+    timeline = timeline_data(panels, language=language, words=player_words(language, on_cpu=on_cpu(comparison)), look=look,
                              rename=lambda found: span_name(found, language))  # fmt: skip
     return Reply(timeline, tuple(hurts), hurts[0].factor < 1.02 * hurts[1].factor,
                  unverified(comparison, language))  # fmt: skip
@@ -196,21 +198,14 @@ def unverified(comparison: Comparison, language: str) -> tuple[str, ...]:
     return tuple(text("NEVER_RUN", language) if "NCCL" in note else note for note in notes)
 
 
-def words_for(comparison: Comparison, language: str) -> dict[str, str]:
-    """The drawing's texts; ranks on a CPU are not called GPUs."""
-    words = player_words(language)
-    if comparison.base.cluster.devices[0].kind == "CPU":
-        words |= {"device": "rank {device}", "hidden_one": "rank {from}", "hidden_many": "rank {from} – {to}"}
-    return words
-
-
 def panel(comparison: Comparison, name: str, language: str, *, group: str = "", model: str = "") -> Panel:
     """One strategy for the drawing."""
     run, alone = comparison.runs[name], comparison.single.step_s
     return Panel(
         key=f"{comparison.base.model.name}/{name}", title=SHORT[name], trace=run.trace, group=group,
         spoken=f"{model} {SHORT[name]}".strip(), alone_s=alone,
-        result=text("result", language, time=seconds(run.step_s), alone=seconds(alone)),
+        result=text("result", language, time=seconds(run.step_s), alone=seconds(alone),
+                    one=one_alone(comparison, language)),
         factor=f"{run.step_s / alone:.2f}×", mark=text("unverified", language) if run.trace.unverified else "",
         memory_limits=[device.memory_bytes for device in run.scenario.cluster.devices],
     )  # fmt: skip

@@ -45,9 +45,20 @@ def batches(comparison: Comparison, language: str) -> str:
     return text("both_batches", language, n=n, rows=rows["DistributedDataParallel"], total=total, chunks=cut)
 
 
+def on_cpu(comparison: Comparison) -> bool:
+    """Whether ranks train on a CPU."""
+    return comparison.base.cluster.devices[0].kind == "CPU"
+
+
+def one_alone(comparison: Comparison, language: str) -> str:
+    """What the speed-up is measured against."""
+    return text("one_rank" if on_cpu(comparison) else "one_gpu", language)
+
+
 def numbers(comparison: Comparison, language: str) -> tuple[tuple[str, ...], ...]:
     """The table, its header first."""
     runs, single = list(comparison.runs.items()), comparison.single
+    first = player_words(language, on_cpu=on_cpu(comparison))["device"].format(device=0)
 
     def peak(run: Run, devices: range) -> str:
         if not devices:
@@ -61,7 +72,7 @@ def numbers(comparison: Comparison, language: str) -> tuple[tuple[str, ...], ...
         return (text(key, language), alone, *cells)
 
     return (
-        ("", text("one_device", language), *(SHORT[name] for name, _ in runs)),
+        ("", one_alone(comparison, language), *(SHORT[name] for name, _ in runs)),
         row("row_step", seconds(single.step_s), [seconds(run.step_s) for _, run in runs]),
         row("row_rate", three_digits(single.samples_per_s), [three_digits(run.samples_per_s) for _, run in runs]),
         row("row_speedup", "1.00", [f"{comparison.speedup(name):.2f}" for name, _ in runs]),
@@ -69,7 +80,7 @@ def numbers(comparison: Comparison, language: str) -> tuple[tuple[str, ...], ...
         row("row_exposed", "", [seconds(run.metrics.exposed_comm_s) for _, run in runs]),
         row("row_overlap", "", [percent(run.metrics.overlap) for _, run in runs]),
         row("row_sent", "", [nbytes(max(run.metrics.bytes_by_device("sent"))) for _, run in runs]),
-        row("row_first", peak(single, range(1)), [peak(run, range(1)) for _, run in runs]),
+        (text("row_first", language, first=first), peak(single, range(1)), *(peak(run, range(1)) for _, run in runs)),
         row("row_others", "", [peak(run, range(1, run.scenario.world_size)) for _, run in runs]),
     )
 
@@ -101,14 +112,10 @@ def path_entries(run: Run, language: str) -> tuple[PathEntry, ...]:
 
 
 def bucket_rows(run: Run) -> tuple[tuple[str, ...], ...]:
-    """Number, bytes, when it is all-reduced on device 0, and how much of that device 0 computes."""
+    """Number, bytes, when it is all-reduced, and during how much of that device 0 computes."""
     found = []
-    for span in run.trace.spans:
-        if span.kind == "all_reduce" and span.bucket is not None and span.device == 0 and span.end_s is not None:
-            lasts = span.end_s - span.start_s
-            exposed = length(difference([(span.start_s, span.end_s)], run.metrics.compute_intervals[0]))
-            hidden = percent(1 - exposed / lasts) if lasts else ""
-            found.append(
-                (str(span.bucket), nbytes(span.nbytes or 0), f"{seconds(span.start_s)} – {seconds(span.end_s)}", hidden)
-            )
+    for number, size, start_s, end_s in run.metrics.buckets:
+        exposed = length(difference([(start_s, end_s)], run.metrics.compute_intervals[0]))
+        hidden = percent(1 - exposed / (end_s - start_s)) if end_s > start_s else ""
+        found.append((str(number), nbytes(size), f"{seconds(start_s)} – {seconds(end_s)}", hidden))
     return tuple(found)

@@ -5,7 +5,7 @@ Not modelled: languages that need plural forms.
 
 import re
 
-from simulator.app_pages.texts_player import PLAYER, SPAN_NAMES
+from simulator.app_pages.texts_player import ON_CPU, PLAYER, SPAN_NAMES
 
 LANGUAGES = {"en": "English", "zh": "中文"}
 
@@ -62,7 +62,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "to_bench": ("Take {model} to the bench →", "到实验台细看 {model} →"),
     "ask_again": ("Ask me again", "重新作答"),
-    "result": ("{time}, one GPU alone {alone}", "{time}，单卡 {alone}"),
+    "result": ("{time}, {one} alone {alone}", "{time}，{one} {alone}"),
     # ---- the bench: controls
     "model": ("Model", "模型"),
     "cluster": ("Cluster", "集群"),
@@ -118,6 +118,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "DataParallel cannot run here: it is one process and sees the GPUs of one machine, and {cluster} has {nodes} machines.",
         "DataParallel 在这里跑不了：它是单进程，只看得到一台机器上的卡，而 {cluster} 有 {nodes} 台机器。",
     ),
+    "no_gpus": (
+        "DataParallel would change nothing here: without GPUs it has no device_ids and calls the module as it is.",
+        "DataParallel 在这里不起作用：没有 GPU 就没有 device_ids，它只是原样调用模型。",
+    ),
     "alone_only": ("One device: there is nothing to communicate.", "只有一张卡：没有通信。"),
     "both_batches": (
         "Batches: DDP gives each of {n} ranks {rows}; DataParallel takes {total} as one batch and cuts it into {chunks}.",
@@ -125,7 +129,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "batches_ddp": ("Batches: {n} ranks with {rows} each, {total} in all.", "batch：{n} 个 rank 各拿 {rows}，一共 {total}。"),
     "numbers": ("Numbers", "数字"),
-    "one_device": ("one GPU", "单卡"),
+    "one_gpu": ("one GPU", "单卡"),
+    "one_rank": ("one rank", "单进程"),
     "row_step": ("step", "一步用时"),
     "row_rate": ("samples/s", "样本/秒"),
     "row_speedup": ("speed-up, same batch per device", "加速比（每卡 batch 相同）"),
@@ -133,8 +138,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "row_exposed": ("exposed communication", "未被掩盖的通信"),
     "row_overlap": ("overlap", "计算通信重叠"),
     "row_sent": ("bytes sent, busiest device", "发送最多的卡发出"),
-    "row_first": ("peak memory, GPU 0", "显存峰值，0 号卡"),
-    "row_others": ("peak memory, the others", "显存峰值，其余卡"),
+    "row_first": ("peak memory, {first}", "显存峰值，{first}"),
+    "row_others": ("peak memory, the others", "显存峰值，其余"),
     "does_not_fit": ("does not fit", "放不下"),
     "context_note": (
         "Peaks are what torch.cuda.max_memory_allocated shows; nvidia-smi shows {context} more for the CUDA context.",
@@ -202,9 +207,9 @@ def cluster_name(name: str, language: str) -> str:
     return f"{many}, {link[0]}"
 
 
-def player_words(language: str) -> dict[str, str]:
-    """All texts of the drawing."""
-    return {key: pair[language == "zh"] for key, pair in PLAYER.items()}
+def player_words(language: str, *, on_cpu: bool = False) -> dict[str, str]:
+    """All texts of the drawing; ranks on a CPU are not called GPUs."""
+    return {key: pair[language == "zh"] for key, pair in (PLAYER | (ON_CPU if on_cpu else {})).items()}
 
 
 def span_name(name: str, language: str) -> str:

@@ -54,6 +54,7 @@ PLAYER: dict[str, tuple[str, str]] = {
     "waits_for": ("waits for {what}", "等 {what}"),
     "python_thread": ("the Python thread", "Python 线程"),
     "host_thread": ("its host thread", "主机线程"),
+    "unfinished": ("never finished: {what}", "没有结束：{what}"),
     "over": ("done", "完成"),
     "alone": ("one GPU alone", "单卡一步"),
     "path_line": ("the step waits for this", "关键路径"),
@@ -66,6 +67,7 @@ PLAYER: dict[str, tuple[str, str]] = {
     "torch": ("in torch", "torch 中"),
     "after": ("starts after", "起因"),
     "zoom_more": ("{count} pieces share this pixel: zoom in.", "这一像素里有 {count} 段：请放大。"),
+    "which_does": ("{text} ({what})", "{text}（{what}）"),
     "on_device": ("{device} {text}", "{device}{text}"),
     "colon": (": ", "："),
     "comma": (", ", "，"),
@@ -102,3 +104,13 @@ SPAN_NAMES: tuple[tuple[re.Pattern[str], str], ...] = tuple((re.compile(pattern)
     (r"optimizer \((.+)\)", "优化器（{0}）"),
     (r"loss", "损失"),
 ))  # fmt: skip
+
+ON_CPU: dict[str, tuple[str, str]] = {
+    "device": ("rank {device}", "rank {device}"),
+    "hidden_one": ("rank {from}", "rank {from}"),
+    "hidden_many": ("rank {from} to {to}", "rank {from} 到 {to}"),
+    "all_devices": ("All ranks", "所有 rank"),
+    "fewer_devices": ("Fewer ranks", "只看几个"),
+    "alone": ("one rank alone", "单进程一步"),
+}
+"""What replaces the words above where ranks train on a CPU."""

@@ -82,7 +82,8 @@ function buildParts(p) {
       factor: element("b", "factor", panel.factor), names: element("div", "names"), stage: element("div", "stage"),
       base: element("canvas", "base"), over: element("canvas", "over"), rows: [], height: 0,
     };
-    const header = element("header", "", element("h4", "", panel.title), ...(panel.mark ? [element("small", "mark", panel.mark)] : []), part.activity, part.result, part.factor);
+    const notes = [panel.mark, panel.unfinished.length ? fill(p.model.words.unfinished, { what: panel.unfinished.join(p.model.words.comma) }) : ""];
+    const header = element("header", "", element("h4", "", panel.title), ...notes.filter(Boolean).map((note) => element("small", "mark", note)), part.activity, part.result, part.factor);
     part.stage.append(part.base, part.over);
     part.element = element("section", "run", header, element("div", "field", part.names, part.stage));
     part.element.dataset.key = panel.key;

@@ -34,8 +34,8 @@ function paintMemory(context, model, panel, device, view, top, height, theme, mo
       const size = (held[k] / most) * h;
       context.fillStyle = k === last ? hatchOf(theme, context) : theme.categories[k].fill;
       context.fillRect(x0, base - size, x1 - x0, size);
-      const best = thickest.get(k);
-      if (size >= 12 * ratio && (!best || size > best.size)) thickest.set(k, { size, y: base - size / 2, x: (x0 + x1) / 2 });
+      const worth = size * (1 + 0.15 * Math.log2(x1 - x0 + 1)), best = thickest.get(k);
+      if (size >= 12 * ratio && (!best || worth > best.worth)) thickest.set(k, { worth, y: base - size / 2, x: (x0 + x1) / 2 });
       base -= size;
     }
   };
@@ -55,18 +55,18 @@ function paintMemory(context, model, panel, device, view, top, height, theme, mo
     if (x1 - at > 1) flush(), draw(at + 1, Math.ceil(x1), memory.held[i]);
   }
   flush();
-  if (height > 40) memoryLabels(context, thickest, edge, theme);
+  if (height > 40) memoryLabels(context, thickest, right, theme);
   memoryLimit(context, model, panel, device, right, y, h, theme, most);
 }
 
-function memoryLabels(context, thickest, edge, theme) {
+function memoryLabels(context, thickest, right, theme) {
   const { ratio } = theme;
   context.font = `${Math.round(11 * ratio)}px ${theme.font}`;
   context.textBaseline = "middle";
   for (const [k, { y, x }] of thickest) {
     const { name, fill: colour, ink } = theme.categories[k];
     const width = context.measureText(name).width;
-    const left = Math.max(4 * ratio, Math.min(edge - width - 4 * ratio, x - width / 2));
+    const left = Math.max(4 * ratio, Math.min(right - width - 4 * ratio, x - width / 2));
     context.fillStyle = colour;
     context.fillRect(left - 3 * ratio, y - 6 * ratio, width + 6 * ratio, 12 * ratio);
     context.fillStyle = ink;

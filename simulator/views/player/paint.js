@@ -59,8 +59,8 @@ function paintLane(context, model, panel, lane, view, top, height, theme) {
     context.fillStyle = theme.kinds[kind[lane.what[i]]].fill;
     context.fillRect(x0, y, x1 - x0 > 5 * ratio ? x1 - x0 - ratio * 0.7 : x1 - x0, h);
   }
-  paintPath(context, panel, lane, scale, view, y, h, theme);
   if (height >= MIN_LABEL) paintLabels(context, model, panel, lane, view, scale, y, h, theme);
+  paintPath(context, panel, lane, scale, view, y, h, theme);
 }
 
 /** A line under what the step waits for. */
@@ -103,7 +103,7 @@ function paintLabels(context, model, panel, lane, view, scale, y, h, theme) {
     const x = a + (b - a - width) / 2;
     if (many) {
       context.fillStyle = theme.kinds[kind].fill;
-      context.fillRect(x - 4 * ratio, y, width + 8 * ratio, h - (view.hidePath ? 0 : 2 * ratio));
+      context.fillRect(x - 4 * ratio, y, width + 8 * ratio, h);
     }
     context.fillStyle = theme.kinds[kind].ink;
     context.fillText(text, x, y + h / 2);
@@ -112,7 +112,8 @@ function paintLabels(context, model, panel, lane, view, scale, y, h, theme) {
     if (run) write(run.x0, run.x1, run.many ? run.word : run.name, run.kind, run.many);
     run = null;
   };
-  for (let i = Math.max(0, lastAtOrBefore(lane.start, view.t0)); i < lane.count && lane.start[i] < view.t1; i++) {
+  let i = Math.max(0, lastAtOrBefore(lane.start, view.t0));
+  for (; i < lane.count && lane.start[i] < view.t1; i++) {
     const x0 = (lane.start[i] - view.t0) * scale, x1 = (lane.end[i] - view.t0) * scale;
     if (lane.role === "compute" && x0 - Math.max(0, before) > 60 * ratio) {
       close();
@@ -134,6 +135,9 @@ function paintLabels(context, model, panel, lane, view, scale, y, h, theme) {
     }
   }
   close();
+  if (lane.role === "compute" && i < lane.count && edge - before > 60 * ratio) {
+    paintWait(context, model, panel, lane, i, Math.max(0, before), edge, y, h, theme);
+  }
 }
 
 function paintWait(context, model, panel, lane, i, x0, x1, y, h, theme) {

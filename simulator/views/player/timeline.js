@@ -48,7 +48,7 @@ function create(root) {
     buildParts(p);
     buildLegend(p);
     fillSpeeds();
-    if (known && p.selected) p.selected = null;
+    if (known) p.selected = p.hover = null;
     lay();
     if (!known && p.model.look.autoplay && !calm.matches) p.play();
     root.dataset.v = p.model.v;

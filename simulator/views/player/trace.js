@@ -147,6 +147,11 @@ function momentText(model, t) {
     const activity = activityAt(model, panel, 0, t);
     let text = activityText(model, activity);
     if (!activity.over) {
+      const python = panel.lanes.find((lane) => lane.role === "python");
+      const doing = python ? spanAt(python, t) : -1;
+      if (activity.waits === model.words.python_thread && doing >= 0) {
+        text = fill(model.words.which_does, { text, what: spanName(model, python, doing) });
+      }
       const busy = panel.lanes.filter((lane) => lane.role === "communication" && lane.device === 0 && spanAt(lane, t) >= 0);
       if (busy.length) text += `${model.words.comma}${busy.map((lane) => spanName(model, lane, spanAt(lane, t))).join(model.words.comma)}`;
       text = fill(model.words.on_device, { device: deviceName(model, 0), text });
