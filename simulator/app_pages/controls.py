@@ -36,7 +36,9 @@ def controls(address: Address, language: str) -> tuple[Choice, str]:
         draw.first()
     machine = load_cluster(st.session_state["cluster"])
     with st.container(key="rest"):
-        draw.strategies(impossible=data_parallel_obstacle(machine) is not None)
+        devices = st.session_state.get("devices", 0)
+        used = machine.take(devices) if 0 < devices < machine.world_size else machine
+        draw.strategies(impossible=data_parallel_obstacle(used) is not None)
         with st.expander(text("more", language)):
             draw.folded(machine)
             profile, problem = uploaded(language)

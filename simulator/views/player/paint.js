@@ -84,7 +84,8 @@ function paintPath(context, panel, lane, scale, view, y, h, theme) {
 function runWord(model, entry) {
   const kind = model.what.kind[entry];
   if (model.kinds[kind] !== "host") return model.palette.kinds[kind].name;
-  return model.words[`host ${model.what.functions[model.what.function[entry]]}`] ?? model.palette.kinds[kind].name;
+  const torch = model.what.functions[model.what.function[entry]];
+  return model.words[`host ${torch}`] ?? (torch || model.palette.kinds[kind].name);
 }
 
 /** Names of spans that are wide enough, else the kind's name over a run of like spans, else what is waited for. */

@@ -1,0 +1,96 @@
+"""The ring all-reduce in plain isend and irecv, with everything written down. Runs in worker processes.
+
+Rank r sends chunk (r - s) mod N in step s of the reduce-scatter and adds what comes to its own, in this order; then it
+sends chunk (r + 1 - s) mod N in step s of the all-gather. It is the algorithm as one would write it with torch, and
+knows nothing of the simulator's.
+
+Not modelled: segments, as gloo's own ring cuts chunks into them; the values do not depend on that.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import distributed
+
+from simulator.validation.process import Me
+
+
+@dataclass(frozen=True)
+class Case:
+    """One tensor to reduce: a name of torch's dtype, elements on every rank, where the random numbers begin."""
+
+    dtype: str
+    elements: int
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one rank did in one step; arrays as bytes."""
+
+    sent_chunk: int
+    sent: bytes
+    received_chunk: int
+    held: bytes
+    """What it holds of the received chunk afterwards."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """One case on one rank."""
+
+    case: Case
+    own: bytes
+    """What it began with."""
+    steps: tuple[Step, ...]
+    result: bytes
+    all_reduce: bytes
+    """The result of dist.all_reduce on the same tensor."""
+
+
+def own_values(case: Case, rank: int) -> Any:
+    """Numbers of many magnitudes, so that the order of additions shows in the last bits."""
+    random = np.random.default_rng([case.seed, case.elements, rank])
+    numbers = random.standard_normal(case.elements) * 10.0 ** random.integers(-3, 4, case.elements)
+    scale = 1e6 if case.dtype == "int64" else 1.0
+    return torch.from_numpy((numbers * scale).astype(case.dtype))
+
+
+def run(me: Me, cases: tuple[Case, ...]) -> list[Record]:
+    """All cases, one after the other."""
+    return [_record(me, case) for case in cases]
+
+
+def _record(me: Me, case: Case) -> Record:
+    own = own_values(case, me.rank)
+    tensor = own.clone()
+    steps = _all_reduce(me, tensor)
+    reference = own.clone()
+    distributed.all_reduce(reference)
+    return Record(case, _bytes(own), tuple(steps), _bytes(tensor), _bytes(reference))
+
+
+def _all_reduce(me: Me, tensor: Any) -> list[Step]:
+    """In place."""
+    n, rank = me.world_size, me.rank
+    chunks = list(torch.tensor_split(tensor, n))  # the first ones are one element larger
+    steps = []
+    for step in range(2 * (n - 1)):
+        reduces = step < n - 1
+        s = step if reduces else step - n
+        sends, receives = (rank - s) % n, (rank - s - 1) % n
+        sent = chunks[sends].clone()
+        incoming = torch.empty_like(chunks[receives])
+        request = distributed.isend(sent, (rank + 1) % n)
+        distributed.irecv(incoming, (rank - 1) % n).wait()
+        request.wait()
+        chunks[receives].copy_(incoming + chunks[receives] if reduces else incoming)
+        steps.append(Step(sends, _bytes(sent), receives, _bytes(chunks[receives])))
+    return steps
+
+
+def _bytes(tensor: Any) -> bytes:
+    content: bytes = tensor.numpy().tobytes()
+    return content
