@@ -40,7 +40,7 @@ GROUPS = {
     "ground": ("errors", "units", "intervals", "events"),
     "facts": ("model", "cluster", "backend", "buckets", "bucket_file", "pieces", "trace"),
     "scenario": ("scenario", "codec"),
-    "engine": ("verbs", "network", "host", "streams", "recorder", "engine", "network_file"),
+    "engine": ("verbs", "network", "host", "streams", "recorder", "engine", "network_file", "programs"),
     "collectives": ("collectives",),
     "strategies": ("training", "single_device", "data_parallel", "distributed_data_parallel"),
     "simulate": ("simulate",),

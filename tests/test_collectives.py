@@ -62,7 +62,7 @@ def tree(cluster: Cluster, nbytes: int, slices: int = 1, nodes: Sequence[Sequenc
     groups = nodes or [list(range(cluster.world_size))]
 
     def build(engine: Engine) -> list[Program]:
-        programs = tree_all_reduce(engine, groups, nbytes, slices=slices)
+        programs = tree_all_reduce(engine, groups, nbytes, slice_bytes=max(1, nbytes // 2 // slices))
         return [together(programs[device], device) for device in range(cluster.world_size)]
 
     return run(cluster, build)
@@ -70,7 +70,7 @@ def tree(cluster: Cluster, nbytes: int, slices: int = 1, nodes: Sequence[Sequenc
 
 def nvls(cluster: Cluster, nbytes: int, slices: int = 8) -> Trace:
     def build(engine: Engine) -> list[Program]:
-        programs = nvls_all_reduce(engine, range(cluster.world_size), nbytes, slices=slices)
+        programs = nvls_all_reduce(engine, range(cluster.world_size), nbytes, slice_bytes=max(1, nbytes // slices))
         return [together(programs[device], device) for device in range(cluster.world_size)]
 
     return run(cluster, build)
@@ -589,6 +589,21 @@ def test_one_collective_never_gets_faster_with_more_to_do(
     assert at <= seconds(nbytes + more, bandwidth, latency) * tolerance
     assert at <= seconds(nbytes, bandwidth, latency + later) * tolerance
     assert at * tolerance >= seconds(nbytes, bandwidth * faster, latency)
+
+
+@given(st.sampled_from(["broadcast", "reduce"]), st.integers(0, 3 << 20), st.integers(0, 1 << 20))
+@settings(max_examples=60, deadline=None)
+def test_the_librarys_broadcast_and_reduce_never_get_faster_with_more_bytes(kind: str, elements: int, more: int) -> None:
+    cluster = load_cluster("8xV100-pcie")
+    library = Library(cluster, PLAIN)
+
+    def seconds(nbytes: int) -> float:
+        engine = Engine(cluster)
+        for device, program in getattr(library, kind)(engine, nbytes, kind=kind).items():
+            engine.start(program, name=kind, rank=device, device=device, resource="host")
+        return engine.run().end_s
+
+    assert seconds(4 * elements) <= seconds(4 * (elements + more)) * (1 + 1e-9)
 
 
 def test_equal_collectives_give_equal_traces() -> None:

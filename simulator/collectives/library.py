@@ -16,7 +16,7 @@ from functools import cached_property
 from simulator.backend import Backend, Protocol
 from simulator.cluster import Cluster, Ring
 from simulator.collectives.nvls import nvls_all_reduce
-from simulator.collectives.ring import chain, ring_all_gather, ring_all_reduce, split
+from simulator.collectives.ring import chain, in_slices, ring_all_gather, ring_all_reduce, split
 from simulator.collectives.tree import binomial_broadcast, tree_all_reduce
 from simulator.engine import Engine
 from simulator.verbs import Handle, Program, spawn, wait
@@ -24,8 +24,8 @@ from simulator.verbs import Handle, Program, spawn, wait
 CHAIN_SLICES = 512 * 1024, 128
 TREE_SLICES = 64 * 1024, 32
 NVLS_SLICES = 64 * 1024, 64
-"""Least bytes and greatest number of a pipeline's slices. NCCL's are 64 to 512 KiB, by protocol, without a greatest
-number; ours keeps a trace readable and costs `(N - 2) / slices` of a chain's time."""
+"""Bytes of a pipeline's slice, and the greatest number of slices, above which they grow. NCCL's are 64 to 512 KiB, by
+protocol, without a greatest number; ours keeps a trace readable and costs a chain `(N - 2)` slices' time."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,10 @@ class Choice:
     estimate_s: float
 
 
-def slices_of(nbytes: int, limits: tuple[int, int]) -> int:
-    """How many slices a pipeline cuts a message into."""
+def slice_bytes(nbytes: int, limits: tuple[int, int]) -> int:
+    """How large a pipeline's slices are."""
     least, most = limits
-    return max(1, min(most, -(-nbytes // least)))
+    return max(least, -(-nbytes // most))
 
 
 @dataclass(frozen=True)
@@ -134,12 +134,12 @@ class Library:
                 for device, program in zip(ring.order, members, strict=True):
                     programs[device].append(program)
         elif choice.algorithm == "tree":
-            slices = slices_of(nbytes // 2, TREE_SLICES)
-            programs = tree_all_reduce(engine, self._nodes, nbytes, element_bytes=element_bytes, slices=slices,
+            size = slice_bytes(nbytes // 2, TREE_SLICES)
+            programs = tree_all_reduce(engine, self._nodes, nbytes, element_bytes=element_bytes, slice_bytes=size,
                                        protocol=choice.protocol)  # fmt: skip
         else:
-            slices = slices_of(nbytes // n, NVLS_SLICES)
-            programs = nvls_all_reduce(engine, range(n), nbytes, element_bytes=element_bytes, slices=slices,
+            size = n * slice_bytes(nbytes // n, NVLS_SLICES)
+            programs = nvls_all_reduce(engine, range(n), nbytes, element_bytes=element_bytes, slice_bytes=size,
                                        protocol=choice.protocol)  # fmt: skip
         return [beside(programs[device], device) for device in range(n)]
 
@@ -177,7 +177,7 @@ class Library:
             order = [device for device in (*ring.order[start:], *ring.order[:start]) if device in programs]
             if reduces:
                 order = [*order[1:], root]
-            sizes = split(share, slices_of(share, CHAIN_SLICES), 4)
+            sizes = in_slices(share, slice_bytes(share, CHAIN_SLICES), 4)
             stages = chain(engine, order, sizes, kind=kind, reduces=reduces, protocol=protocol, first_chunk=first_chunk)
             for device, program in zip(order, stages, strict=True):
                 programs[device].append(program)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from simulator.backend import PLAIN_PROTOCOL, Protocol
 from simulator.cluster import Route
-from simulator.collectives.ring import split
+from simulator.collectives.ring import in_slices, split
 from simulator.engine import Engine
 from simulator.network import Channel
 from simulator.verbs import Handle, Program, fire, isend, send, wait
@@ -36,14 +36,14 @@ class _Port:
         return engine.channel(source, target, kind, route=route, bandwidth_fraction=protocol.bandwidth_fraction)
 
 
-def nvls_all_reduce(engine: Engine, members: Sequence[int], nbytes: int, *, element_bytes: int = 4, slices: int = 8,
+def nvls_all_reduce(engine: Engine, members: Sequence[int], nbytes: int, *, element_bytes: int = 4, slice_bytes: int | None = None,
                     kind: str = "all_reduce",
                     protocol: Protocol = PLAIN_PROTOCOL) -> dict[int, list[Program]]:  # fmt: skip
     """For each device its programs, to run side by side."""
     n = len(members)
     if n == 1:
         return {members[0]: []}
-    sizes = [size for size in split(nbytes, slices, element_bytes) if size] or [0]
+    sizes = in_slices(nbytes, slice_bytes or max(1, nbytes), element_bytes) or [0]
     ports = {d: _Port(engine, d, members[i - 1], kind, protocol) for i, d in enumerate(members)}
     everyone = sum(1 << device for device in members)
     pulled = [{d: Handle(f"rank {d}'s part at the switch") for d in members} for _ in sizes]

@@ -33,6 +33,15 @@ def split(nbytes: int, parts: int, element_bytes: int = 1) -> list[int]:
     return sizes
 
 
+def in_slices(nbytes: int, slice_bytes: int, element_bytes: int = 1) -> list[int]:
+    """A pipeline's slices: whole ones of that many bytes, rounded up to elements, and what is left as the last.
+
+    Equal parts instead would make a message that just needs one slice more travel faster than a smaller one.
+    """
+    size = -(-slice_bytes // element_bytes) * element_bytes
+    return [size] * (nbytes // size) + ([nbytes % size] if nbytes % size else [])
+
+
 def ring_channels(engine: Engine, order: Sequence[int], kind: str, protocol: Protocol, *,
                   closed: bool = True) -> list[Channel]:  # fmt: skip
     """Channel i leads from member i of the order to the next one, and from the last to the first if closed."""

@@ -14,7 +14,7 @@ Not modelled: NCCL's split tree, in which a node's leader is two GPUs.
 from collections.abc import Sequence
 
 from simulator.backend import PLAIN_PROTOCOL, Protocol
-from simulator.collectives.ring import split
+from simulator.collectives.ring import in_slices, split
 from simulator.engine import Engine
 from simulator.verbs import Handle, Program, fire, isend, recv, send, wait
 
@@ -74,7 +74,7 @@ def binomial_broadcast(engine: Engine, members: Sequence[int], nbytes: int, *, k
 
 
 def tree_all_reduce(engine: Engine, nodes: Sequence[Sequence[int]], nbytes: int, *, element_bytes: int = 4,
-                    slices: int = 1, kind: str = "all_reduce",
+                    slice_bytes: int | None = None, kind: str = "all_reduce",
                     protocol: Protocol = PLAIN_PROTOCOL) -> dict[int, list[Program]]:  # fmt: skip
     """For each device its programs (two trees, each up and down), to run side by side."""
     halves = split(nbytes, 2, element_bytes)
@@ -83,7 +83,7 @@ def tree_all_reduce(engine: Engine, nodes: Sequence[Sequence[int]], nbytes: int,
     first_chunk = 0
     for half, order in ((halves[0], [list(node) for node in nodes]), (halves[1], mirrored)):
         if half:
-            sizes = [size for size in split(half, slices, element_bytes) if size]
+            sizes = in_slices(half, slice_bytes or half, element_bytes)
             for device, program in _one_tree(engine, order, sizes, kind, protocol, first_chunk):
                 programs[device].append(program)
             first_chunk += len(sizes)

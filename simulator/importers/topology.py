@@ -15,6 +15,7 @@ from simulator.importers.topology_cluster import class_rule, to_cluster
 from simulator.importers.topology_matrix import Affinity, TopologyMatrix, badness, nvlinks
 from simulator.importers.topology_parse import parse_matrix
 from simulator.importers.topology_xml import parse_topology_xml
+from simulator.presets.clusters import NO_PEER_COPY, PCIE3
 
 __all__ = ["Affinity", "TopologyMatrix", "describe", "parse_topology", "read_topology", "read_topology_xml", "to_cluster",
            "topology_json", "topology_text"]  # fmt: skip
@@ -24,6 +25,11 @@ MEANINGS = {
     "PHB": "a PCIe host bridge, usually the CPU", "NODE": "two host bridges of one NUMA node",
     "SYS": "the link between NUMA nodes",
 }  # fmt: skip
+PEER = {
+    None: "not stated here (`nvidia-smi topo -p2p r` says), and no link class implies it.",
+    True: "allowed.",
+    False: f"not supported: a copy goes through the host, at {NO_PEER_COPY * PCIE3 / 1e9:.3g} GB/s on two RTX 2080 Ti.",
+}
 
 
 def read_topology(path: str | Path, *, complete: bool = False) -> TopologyMatrix:
@@ -63,7 +69,9 @@ def _describe(matrix: TopologyMatrix, file: str) -> dict[str, Any]:
         "gpu_pair_classes": matrix.pair_classes,
         "asymmetric_cells": matrix.asymmetric_cells,
         "names": list(names),
-        "links": {f"{names[a]}-{names[b]}": matrix.link(a, b) for a in range(len(names)) for b in range(a + 1, len(names))},
+        "links": {
+            f"{names[a]}-{names[b]}": matrix.link(a, b) for a in range(len(names)) for b in range(a + 1, len(names))
+        },
         "nearest_nics": {name: list(matrix.nearest_nics(gpu)) for gpu, name in enumerate(matrix.gpus)},
         "peer_access": matrix.peer_access,
         "missing_rows": list(matrix.missing_rows),
@@ -80,15 +88,19 @@ def _describe(matrix: TopologyMatrix, file: str) -> dict[str, Any]:
 def topology_text(path: str | Path, *, complete: bool = False) -> str:
     """The same for a person: the matrix, what its classes mean, the nearest NICs, the best ring with its worst link."""
     matrix = read_topology(path, complete=complete)
-    lines = _wrap(f"{len(matrix.gpus)} GPUs, {len(matrix.nics)} NICs, {len(matrix.rows)} rows of {len(matrix.names)}")
+    sizes = (
+        f"{len(names)} {what}{'s' if len(names) != 1 else ''}"
+        for names, what in ((matrix.gpus, "GPU"), (matrix.nics, "NIC"))
+    )
+    lines = _wrap(f"{', '.join(sizes)}; the text has {len(matrix.rows)} of {len(matrix.names)} rows")
     lines += ["", *_table(matrix), ""]
     counts = ", ".join(f"{count} x {link}" for link, count in matrix.pair_classes.items())
     lines += _wrap(f"Pairs of GPUs: {counts or 'none'}")
     for link in sorted(matrix.pair_classes, key=badness):
-        lines += _wrap(f"  {link}: {MEANINGS['NV' if nvlinks(link) else link]}; {class_rule(link)[1]}", "    ")
+        most = "" if nvlinks(link) else "at most "
+        lines += _wrap(f"  {link}: {MEANINGS['NV' if nvlinks(link) else link]}; {most}{class_rule(link)[1]}", "    ")
     if any(not nvlinks(link) for link in matrix.pair_classes):
-        said = {None: "not stated (topo -p2p r says)", True: "allowed", False: "not supported"}[matrix.peer_access]
-        lines += _wrap(f"  Peer access over PCIe: {said}; a link class does not imply it.", "    ")
+        lines += _wrap(f"  Peer access over PCIe: {PEER[matrix.peer_access]}", "    ")
     lines += _nics(matrix)
     ring = matrix.best_ring
     if ring is not None:
@@ -106,8 +118,9 @@ def _wrap(text: str, indent: str = "") -> list[str]:
 
 
 def _table(matrix: TopologyMatrix) -> list[str]:
-    """The matrix, in blocks of as many columns as fit; `-` where nothing is known."""
+    """The rows that the text has, in blocks of as many columns as fit; `-` where nothing is known."""
     names = [name if len(name) <= 12 else name[:9] + "..." for name in matrix.names]
+    rows = [a for a, name in enumerate(matrix.names) if name in matrix.rows]
     first = max(map(len, names)) + 2
     lines: list[str] = []
     block: list[int] = []
@@ -117,9 +130,9 @@ def _table(matrix: TopologyMatrix) -> list[str]:
         if full and block:
             lines += [""] * bool(lines)
             lines.append(" " * first + "".join(names[b].ljust(width) for b, width in zip(block, widths)).rstrip())
-            for a, name in enumerate(names):
+            for a in rows:
                 cells = ("X" if a == b else matrix.link(a, b) or "-" for b in block)
-                lines.append(f"{name:{first}}" + "".join(map(str.ljust, cells, widths)).rstrip())
+                lines.append(f"{names[a]:{first}}" + "".join(map(str.ljust, cells, widths)).rstrip())
             block = []
         block.append(column)
     return lines

@@ -14,11 +14,11 @@ Channels: where the best ring is all NVLink, rings are taken one after another u
 Not modelled: a copy staged through the host beside NVLinks (copy_fraction is one number); NVLinks to a CPU.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from simulator.cluster import Cluster, Device, Link, Ring
 from simulator.errors import number, require
-from simulator.importers.topology_matrix import TopologyMatrix, badness, best_ring, nvlinks
+from simulator.importers.topology_matrix import Affinity, TopologyMatrix, badness, best_ring, nvlinks
 from simulator.presets.clusters import (
     MEMORY,
     NO_PEER_COPY,
@@ -45,6 +45,8 @@ NVLINKS: dict[str, tuple[int, float, str]] = {
 UNKNOWN_NVLINKS = (18, 300e9 / 12, "as on an A100, for want of the device's kind")
 PCIE_KINDS = {"P100": 3, "V100": 3, "TITAN-RTX": 3, "2080Ti": 3, "A100": 4, "4090": 4, "H100": 4, "H200": 4, "B200": 4}
 """PCIe generation; what has 5 gets the presets' figure for 4, the least that it reaches."""
+STAGED_COPY = {"4090": 19e9 / PCIE4}
+"""What one copy through the host reaches of PCIe, where it was measured (19 GB/s); elsewhere as on two RTX 2080 Ti."""
 MULTICAST = ("H100", "H200", "B200")
 
 
@@ -70,8 +72,8 @@ def to_cluster(matrix: TopologyMatrix, device_kind: str = "", *, name: str = "im
     pcie_bytes_per_s: measured on this machine, instead of the rule.
     """
     incomplete = matrix.incomplete
-    require(not incomplete, incomplete.split(". Paste")[0], "a cluster needs every pair", f"Paste{incomplete[-1:]}"
-            if False else "Paste the whole matrix, or use its completed()")  # fmt: skip
+    require(not incomplete, incomplete.split(": a ring")[0], "a cluster needs every pair of GPUs",
+            "Paste the whole matrix, or complete it by symmetry (complete=True)")  # fmt: skip
     n = len(matrix.gpus)
     peers = matrix.peer_access if peer_access is None else peer_access
     links: list[Link] = []
@@ -83,17 +85,18 @@ def to_cluster(matrix: TopologyMatrix, device_kind: str = "", *, name: str = "im
     if switched:
         for a in range(n):
             count = max(nvlinks(matrix.link(a, b)) for b in range(n) if b != a)
-            links += both_ways(f"gpu{a}", "nvswitch0", count * each, NVLINK_LATENCY / 2, "nvlink")
+            if count:
+                links += both_ways(f"gpu{a}", "nvswitch0", count * each, NVLINK_LATENCY / 2, "nvlink")
     staged = not links and n > 1 and not peers
+    reached = STAGED_COPY.get(device_kind, NO_PEER_COPY) if staged else 1.0
     pcie = class_rule("PIX", device_kind)[0]
     if pcie_bytes_per_s is not None:
         pcie = number(pcie_bytes_per_s, "pcie_bytes_per_s", exclusive=True)
     tree, hosts = _tree(matrix, pcie, direct=staged)
     return Cluster(
         name, tuple(Device(f"gpu{a}", device_kind, MEMORY.get(device_kind, 0)) for a in range(n)),
-        (*links, *tree), () if switched else _rings(matrix), multicast=switched and device_kind in MULTICAST,
-        hosts=hosts, copy_fraction=NO_PEER_COPY if staged else 1.0,
-        source=_source(matrix, device_kind, peers, staged, pcie_bytes_per_s),
+        (*links, *tree), _rings(matrix, switched), multicast=switched and device_kind in MULTICAST, hosts=hosts,
+        copy_fraction=reached, source=_source(matrix, device_kind, peers, reached, pcie_bytes_per_s),
     )  # fmt: skip
 
 
@@ -106,7 +109,7 @@ def is_switched(matrix: TopologyMatrix, device_kind: str = "") -> bool:
 
 def _groups(matrix: TopologyMatrix, level: str) -> list[int]:
     """For each device the first one that it reaches over links of that class or better."""
-    size, n = len(matrix.names), len(matrix.gpus)
+    size = len(matrix.names)
     first = list(range(size))
 
     def join(a: int, b: int) -> None:
@@ -118,13 +121,23 @@ def _groups(matrix: TopologyMatrix, level: str) -> list[int]:
         if badness(link) <= badness(level):
             join(a, b)
     if level == "NODE":
-        # NVLinks hide the classes beneath; the NUMA node of the affinity columns joins what no pair says is apart.
+        # NVLinks hide the classes beneath. The affinity columns join what no pair says is apart, and a GPU of which
+        # nothing at all is known is put on the first CPU.
+        silent = Affinity()
+        where = [matrix.affinity[a] if matrix.affinity else silent for a in range(len(matrix.gpus))]
         for a, b in matrix.gpu_pairs:
-            same = matrix.affinity and matrix.affinity[a].numa and matrix.affinity[a].numa == matrix.affinity[b].numa
-            apart = any(link == "SYS" and {first[x], first[y]} == {first[a], first[b]} for (x, y), link in known.items())
-            if same and nvlinks(matrix.link(a, b)) and not apart:
+            same = where[a] != silent and (where[a].cpus, where[a].numa) == (where[b].cpus, where[b].numa)
+            if same and nvlinks(matrix.link(a, b)) and not _apart(first, a, b, known):
                 join(a, b)
+        for a, place in enumerate(where):
+            if place == silent and not any(a in pair for pair in known):
+                join(0, a)
     return first
+
+
+def _apart(first: Sequence[int], a: int, b: int, known: dict[tuple[int, int], str]) -> bool:
+    """Whether some pair says that the groups of two devices are on different NUMA nodes."""
+    return any(link == "SYS" and {first[x], first[y]} == {first[a], first[b]} for (x, y), link in known.items())
 
 
 def _tree(matrix: TopologyMatrix, pcie: float, *, direct: bool) -> tuple[list[Link], tuple[str, ...]]:
@@ -134,13 +147,11 @@ def _tree(matrix: TopologyMatrix, pcie: float, *, direct: bool) -> tuple[list[Li
     links: list[Link] = []
     counts = {"switch": 0, "bridge": 0, "cpu": 0}
     cpus = _groups(matrix, "NODE")
-    waiting: list[int] = []
     for level, kind in (("PIX", "switch"), ("PXB", "switch"), ("PHB", "bridge"), ("NODE", "cpu")):
         groups = _groups(matrix, level)
         for group in sorted(set(groups)):
             members = [device for device, first in enumerate(groups) if first == group]
             if direct and kind != "cpu":
-                waiting += [device for device in members if device < n]
                 members = [device for device in members if device >= n]
             children = list(dict.fromkeys(tops[device] for device in members))
             alone = len(members) == cpus.count(cpus[members[0]]) if members else True
@@ -158,12 +169,12 @@ def _tree(matrix: TopologyMatrix, pcie: float, *, direct: bool) -> tuple[list[Li
     return links, tuple(tops[:n])
 
 
-def _rings(matrix: TopologyMatrix) -> tuple[Ring, ...]:
+def _rings(matrix: TopologyMatrix, switched: bool) -> tuple[Ring, ...]:
     """The channels: over NVLinks as many rings as there are links for, in both directions; else the best ring alone."""
     best = matrix.best_ring
     if best is None or len(best) < 3:
         return ()
-    if not nvlinks(matrix.worst_link):
+    if switched or not nvlinks(matrix.worst_link):
         return () if best == tuple(range(len(best))) else (Ring(best),)
     found = max(_use_up(matrix, whole=True), _use_up(matrix, whole=False), key=lambda rings: sum(rings.values()))
     total = sum(found.values())
@@ -182,7 +193,10 @@ def _use_up(matrix: TopologyMatrix, *, whole: bool) -> dict[tuple[int, ...], int
     """
     left = {pair: nvlinks(matrix.link(*pair)) for pair in matrix.gpu_pairs}
     found: dict[tuple[int, ...], int] = {}
-    cost: Callable[[int, int], int] = lambda a, b: -left[min(a, b), max(a, b)]  # noqa: E731
+
+    def cost(a: int, b: int) -> int:
+        return -left[min(a, b), max(a, b)]
+
     while (ring := best_ring(len(matrix.gpus), cost)) is not None:
         edges = [(min(pair), max(pair)) for pair in zip(ring, ring[1:] + ring[:1], strict=True)]
         least = min(left[edge] for edge in edges)
@@ -195,11 +209,12 @@ def _use_up(matrix: TopologyMatrix, *, whole: bool) -> dict[tuple[int, ...], int
     return found
 
 
-def _source(matrix: TopologyMatrix, kind: str, peers: bool | None, staged: bool, pcie: float | None) -> str:
+def _source(matrix: TopologyMatrix, kind: str, peers: bool | None, reached: float, pcie: float | None) -> str:
     said = [f"{link}: {class_rule(link, kind)[1]}" for link in sorted(matrix.pair_classes, key=badness)]
     if pcie is not None:
         said.append(f"PCIe links at {pcie / 1e9:g} GB/s as given")
-    if staged:
-        why = "not allowed" if peers is False else "not known; a link class does not imply it"
-        said.append(f"peer access {why}: copies go through the host at {NO_PEER_COPY:.3g} of the link, as on two RTX 2080 Ti")
+    if reached < 1.0:
+        why = "not allowed" if peers is False else "not known, and a link class does not imply it"
+        like = f"measured for a {kind}" if kind in STAGED_COPY else "as on two RTX 2080 Ti"
+        said.append(f"peer access {why}: copies go through the host at {reached:.3g} of the link, {like}")
     return "; ".join(["nvidia-smi topo -m", *said])

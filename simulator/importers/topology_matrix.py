@@ -224,7 +224,9 @@ def _least_ring(n: int, weight: list[list[int]]) -> tuple[int, ...]:
     ring, rest = [0], (1 << (n - 1)) - 1
     while rest:
         at = ring[-1]
-        here = next(int(k) for k in members[rest] if costs[at, k + 1] + left[rest ^ (1 << int(k)), k + 1] == left[rest, at])
+        here = next(
+            int(k) for k in members[rest] if costs[at, k + 1] + left[rest ^ (1 << int(k)), k + 1] == left[rest, at]
+        )
         ring.append(here + 1)
         rest ^= 1 << here
     return tuple(ring)

@@ -71,13 +71,15 @@ def parse_matrix(text: str, where: str) -> TopologyMatrix:
                              f"the columns (GPU0 ...) is needed. {_NEXT}.")  # fmt: skip
     matrices = [draft for draft in drafts if draft.cells and not draft.peer]
     if not matrices:
-        what = f"line {drafts[0].line} names {len(drafts[0].columns)} columns, but no row" if drafts else "no header GPU0"
+        what = (
+            f"line {drafts[0].line} names {len(drafts[0].columns)} columns, but no row" if drafts else "no header GPU0"
+        )
         raise InputError(f"{where}: {what} of `nvidia-smi topo -m` found. A matrix of link classes is needed. {_NEXT}.")
     found = _finish(matrices[0], where)
     notes = list(found.notes)
     if len(matrices) > 1:
         notes.append(f"a second matrix (line {matrices[1].line}) was left out: one file, one machine")
-    legend = dict(match.groups() for match in map(_LEGEND.match, lines) if match)
+    legend = {match[1]: match[2] for match in map(_LEGEND.match, lines) if match}
     devices = tuple(legend.get(name, "") for name in found.nics) if legend else ()
     return TopologyMatrix(found.gpus, found.nics, found.cells, found.rows, found.affinity, devices, _peer(drafts),
                           notes=tuple(notes))  # fmt: skip
@@ -159,7 +161,9 @@ def _cells_of(words: list[str], width: int, draft: _Draft) -> tuple[list[str | N
 def _finish(draft: _Draft, where: str) -> TopologyMatrix:
     """The draft as a value, with the GPUs in the order of their numbers."""
     columns, width = draft.columns, len(draft.columns)
-    require(width <= MOST_DEVICES, f"{where}: {width} columns", f"at most {MOST_DEVICES} are read", "Is it one machine?")
+    require(
+        width <= MOST_DEVICES, f"{where}: {width} columns", f"at most {MOST_DEVICES} are read", "Is it one machine?"
+    )
     require(len(set(columns)) == width, f"{where}, line {draft.line}: a column comes twice", "names are unique", _NEXT)
     gpus = sorted((name for name in columns if _GPU.fullmatch(name)), key=lambda name: int(name[3:]))
     names = gpus + [name for name in columns if not _GPU.fullmatch(name)]
@@ -184,7 +188,9 @@ def _finish(draft: _Draft, where: str) -> TopologyMatrix:
     for a, row in enumerate(grid):
         for b, cell in enumerate(row[:a]):
             if cell and grid[b][a] and cell != grid[b][a]:
-                notes.append(f"{names[b]} and {names[a]}: one cell says {grid[b][a]}, the other {cell}; the worse is used")
+                notes.append(
+                    f"{names[b]} and {names[a]}: one cell says {grid[b][a]}, the other {cell}; the worse is used"
+                )
     return TopologyMatrix(found.gpus, found.nics, grid, found.rows, found.affinity, notes=tuple(notes))
 
 

@@ -236,9 +236,7 @@ function create(root) {
     p.speed.selectedIndex = p.speedIndex;
   };
   p.faster = (by) => p.setSpeed(p.speedIndex + by);
-  function say(text) {
-    p.live.textContent = text;
-  }
+  const say = (text) => (p.live.textContent = text);
 
   // ---- the view
 
