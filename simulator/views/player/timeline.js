@@ -287,8 +287,7 @@ function create(root) {
     p.visible = entry.isIntersecting;
     run();
   });
-  size.observe(p.axis);
-  seen.observe(root);
+  size.observe(p.axis), seen.observe(root);
   p.destroy = () => {
     p.playing = false;
     if (ticket) cancelAnimationFrame(ticket);
