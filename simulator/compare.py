@@ -81,8 +81,12 @@ class Comparison:
             "global_batch": base.total_rows,
             "backend": base.backend.name,
             "iteration": base.iterations[0],
-            "sources": {"model": base.model.source, "cluster": base.cluster.source, "backend": base.backend.source,
-                        "host": base.host.source},
+            "sources": {
+                "model": base.model.source,
+                "cluster": base.cluster.source,
+                "backend": base.backend.source,
+                "host": base.host.source,
+            },
             "single_device": {"step_s": self.single.step_s, "samples_per_s": self.single.samples_per_s},
             "strategies": strategies,
         }

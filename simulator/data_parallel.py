@@ -29,9 +29,7 @@ from simulator.single_device import single_device_iteration
 from simulator.training import Device
 from simulator.verbs import Handle, Lock, Program, Work, busy, launch, memory, spawn, wait
 
-NEVER_RUN = (
-    "DataParallel's transport over NCCL was read in torch's source and never run on several GPUs here.",
-)
+NEVER_RUN = ("DataParallel's transport over NCCL was read in torch's source and never run on several GPUs here.",)
 
 
 def start_data_parallel(engine: Engine, scenario: Scenario, library: Library) -> None:

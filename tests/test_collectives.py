@@ -593,7 +593,9 @@ def test_one_collective_never_gets_faster_with_more_to_do(
 
 @given(st.sampled_from(["broadcast", "reduce"]), st.integers(0, 3 << 20), st.integers(0, 1 << 20))
 @settings(max_examples=60, deadline=None)
-def test_the_librarys_broadcast_and_reduce_never_get_faster_with_more_bytes(kind: str, elements: int, more: int) -> None:
+def test_the_librarys_broadcast_and_reduce_never_get_faster_with_more_bytes(
+    kind: str, elements: int, more: int
+) -> None:
     cluster = load_cluster("8xV100-pcie")
     library = Library(cluster, PLAIN)
 

@@ -40,7 +40,9 @@ def test_network_prints_the_finish_of_every_task_in_task_order(capsys: pytest.Ca
 def eight_weights(tmp_path: Path) -> str:
     """Eight weights of exactly 1 MiB, as a file."""
     file = tmp_path / "eight.json"
-    file.write_text(json.dumps({"params": {"repeat": 8, "shape": [512, 512], "dtype": "float32", "name_pattern": "w{i}"}}))
+    file.write_text(
+        json.dumps({"params": {"repeat": 8, "shape": [512, 512], "dtype": "float32", "name_pattern": "w{i}"}})
+    )
     return str(file)
 
 
@@ -73,7 +75,12 @@ def test_buckets_knows_presets_by_name(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_compare_prints_every_field_of_its_contract(capsys: pytest.CaptureFixture[str]) -> None:
     found = compare_json(capsys, "--model", "resnet50", "--cluster", "4xA100", "--batch", "12")
-    assert (found["model"], found["cluster"], found["world_size"], found["batch_per_device"]) == ("resnet50", "4xA100", 4, 12)
+    assert (found["model"], found["cluster"], found["world_size"], found["batch_per_device"]) == (
+        "resnet50",
+        "4xA100",
+        4,
+        12,
+    )
     assert set(found["single_device"]) == {"step_s", "samples_per_s"}
     assert set(found["strategies"]) == {"DataParallel", "DistributedDataParallel"}
     for strategy in found["strategies"].values():
@@ -127,8 +134,12 @@ def test_batch_is_per_device_and_global_batch_is_shared(capsys: pytest.CaptureFi
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-@pytest.mark.parametrize(("model", "cluster"), [("resnet50", "8xV100-pcie"), ("gpt2", "2x8xA100-1nic"), ("mlp-small", "laptop")])
-def test_the_report_fits_80_columns(capsys: pytest.CaptureFixture[str], model: str, cluster: str, language: str) -> None:
+@pytest.mark.parametrize(
+    ("model", "cluster"), [("resnet50", "8xV100-pcie"), ("gpt2", "2x8xA100-1nic"), ("mlp-small", "laptop")]
+)
+def test_the_report_fits_80_columns(
+    capsys: pytest.CaptureFixture[str], model: str, cluster: str, language: str
+) -> None:
     printed = run(capsys, "compare", "--model", model, "--cluster", cluster, "--batch", "8", "--language", language)
     assert max(map(columns, printed.splitlines())) <= 80
     assert "\x1b" not in printed
@@ -169,7 +180,9 @@ def test_a_wrong_input_gives_one_line_and_status_2(
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"cases": 3}', '{"cases": [{"name": "a"}]}', "\x00"])
 @pytest.mark.parametrize("command", ["network", "buckets"])
-def test_a_damaged_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, content: str) -> None:
+def test_a_damaged_file_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str, content: str
+) -> None:
     file = tmp_path / "damaged.json"
     file.write_text(content)
     assert main([command, str(file)]) == 2

@@ -81,7 +81,9 @@ def dgx1(node: int = 0) -> tuple[list[Device], list[Link], list[str]]:
         links += both_ways(device.name, f"switch{node * 4 + index // 2}", PCIE3, PCIE_LATENCY / 2, "pcie")
         hosts.append(f"cpu{node * 2 + index // 4}")
     for switch in range(4):
-        links += both_ways(f"switch{node * 4 + switch}", f"cpu{node * 2 + switch // 2}", PCIE3, PCIE_LATENCY / 2, "pcie")
+        links += both_ways(
+            f"switch{node * 4 + switch}", f"cpu{node * 2 + switch // 2}", PCIE3, PCIE_LATENCY / 2, "pcie"
+        )
     links += both_ways(f"cpu{node * 2}", f"cpu{node * 2 + 1}", QPI, PCIE_LATENCY / 2, "socket")
     return devices, links, hosts
 

@@ -195,7 +195,9 @@ def _gradients(prediction: Prediction, records: Sequence[Record]) -> Row:
         for bucket in prediction.buckets(iteration):
             filled = [{name: gradients[name] or bytes(sizes[name]) for name in bucket.parameters} for gradients in own]
             mean, place = simulated_mean(filled, bucket), 0
-            magnitude = sum(np.abs(np.frombuffer(b"".join(f.values()), bucket.dtype).astype("float64")) / n for f in filled)
+            magnitude = sum(
+                np.abs(np.frombuffer(b"".join(f.values()), bucket.dtype).astype("float64")) / n for f in filled
+            )
             for name in bucket.parameters:
                 piece = slice(place, place + sizes[name])
                 place += sizes[name]

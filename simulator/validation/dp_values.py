@@ -15,7 +15,9 @@ from simulator.validation.launch import Workers
 from simulator.validation.rows import Row, exact, rounding
 
 WORKER = "simulator.validation.dp_worker:run"
-CASES = tuple(Case(rows, devices) for rows, devices in ((30, 4), (7, 4), (9, 4), (3, 4), (1, 4), (10, 8), (17, 8), (8, 2)))
+CASES = tuple(
+    Case(rows, devices) for rows, devices in ((30, 4), (7, 4), (9, 4), (3, 4), (1, 4), (10, 8), (17, 8), (8, 2))
+)
 
 
 def record(workers: Workers) -> list[Record]:

@@ -79,7 +79,9 @@ def _rank_rows(comparison: Comparison) -> tuple[int, ...]:
 
 
 def _bucket_sizes(run: Run) -> list[str]:
-    found = {span.bucket: span.nbytes for span in run.trace.spans if span.bucket is not None and span.kind == "all_reduce"}
+    found = {
+        span.bucket: span.nbytes for span in run.trace.spans if span.bucket is not None and span.kind == "all_reduce"
+    }
     return [nbytes(found[bucket] or 0) for bucket in sorted(found)]
 
 
@@ -92,7 +94,11 @@ def _numbers(comparison: Comparison, words: dict[str, str]) -> list[str]:
         table.append([words[label], alone, *cells])
 
     runs = list(comparison.runs.values())
-    row("rows", str(single.scenario.batch_per_device), ["/".join(map(str, dict.fromkeys(r.scenario.rows))) for r in runs])
+    row(
+        "rows",
+        str(single.scenario.batch_per_device),
+        ["/".join(map(str, dict.fromkeys(r.scenario.rows))) for r in runs],
+    )
     row("step", seconds(single.step_s), [seconds(run.step_s) for run in runs])
     row("rate", three_digits(single.samples_per_s), [three_digits(run.samples_per_s) for run in runs])
     row("speedup", "1.00", [f"{comparison.speedup(name):.2f}" for name in names])

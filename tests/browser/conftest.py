@@ -3,26 +3,14 @@
 Every window collects console errors and requests that leave this machine, and the test fails if there is one.
 """
 
-import contextlib
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
+import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-FLAGS = ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-sync",
-         "--disable-component-update", "--no-first-run", "--disable-quic"]  # fmt: skip
+from tests.browser.harness import app_server, chromium
+
 KNOWN = ("/_stcore/health", "/_stcore/host-config")
 """Streamlit looks for its base path below a deep link; these two answer 404 and nothing else may."""
 PLAYER = """() => {
@@ -35,42 +23,22 @@ PLAYER = """() => {
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    """A server on a free port; it is stopped whatever happens."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app.py", "--server.port", str(port)]
-    server = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    address = f"http://127.0.0.1:{port}"
-    try:
-        for _ in range(300):
-            with contextlib.suppress(urllib.error.URLError, OSError):
-                urllib.request.urlopen(f"{address}/_stcore/health", timeout=1)
-                break
-            assert server.poll() is None, "streamlit ended at once"
-            time.sleep(0.1)
+    """The app's address."""
+    with app_server() as address:
         yield address
-    finally:
-        server.terminate()
-        try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
-            server.kill()
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One Chromium for all tests of a file."""
+    """One Chromium for all tests of a file. Where CI is set, one that cannot be started is a failure."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        try:
-            started = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        except sync_api.Error as problem:
-            pytest.skip(f"no chromium can be started: {str(problem).splitlines()[0]}")
-        try:
+    try:
+        with chromium() as started:
             yield started
-        finally:
-            started.close()
+    except sync_api.Error as problem:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"no chromium can be started: {str(problem).splitlines()[0]}")
 
 
 class Visit:
