@@ -104,7 +104,7 @@ def verdict(comparison: Comparison) -> Verdict:
     last = last_zh = ""
     if slower == "DataParallel" and why != "compute":
         exposed = lost_seconds(comparison, "DistributedDataParallel")["link"]
-        last = f", DDP {seconds(exposed)} for all-reduce" if exposed else ", DDP for nothing"
+        last = f", DDP {seconds(exposed)} for all-reduce" if exposed else ", DDP does not wait"
         last_zh = f"，DDP 等 all-reduce {seconds(exposed)}" if exposed else "，DDP 不必等"
     return Verdict(winner, max(ratio, 1 / ratio), why, f"{first}: {_ENGLISH[why].format(lost=waits)}{last}.",
                    f"{first_zh}：{_CHINESE[why].format(lost=waits)}{last_zh}。")  # fmt: skip

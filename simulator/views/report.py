@@ -22,7 +22,8 @@ _WORDS = {
         "buckets": "buckets, in launch order:", "one": "one device", "full": "does not fit",
         "impossible": "{name} cannot run here: {reason}.", "unverified": "Not verified on several GPUs: ",
         "path": "The step waits for: ", "batches": "{total} rows in all: DataParallel takes them as one batch, each of "
-        "the {n} DDP ranks takes {each}.", "model": "Model:", "cluster": "Cluster:", "library": "Library:", "sources": "Where the numbers come from", "parts": "compute {compute}, "
+        "the {n} DDP ranks takes {each}.", "model": "Model:", "cluster": "Cluster:", "library": "Library:",
+        "sources": "Where the numbers come from", "parts": "compute {compute}, "
         "communication {communication}, host {host}",
     },
     "zh": {
@@ -32,7 +33,8 @@ _WORDS = {
         "others": "其他卡显存峰值", "context": "CUDA 上下文（另计）", "buckets": "bucket（按发起顺序）：", "one": "单卡",
         "full": "放不下", "impossible": "{name} 在这里不能运行：{reason}。", "unverified": "未在多张 GPU 上验证：",
         "path": "这一步在等：", "batches": "共 {total} 个样本：DataParallel 当作一个 batch，{n} 个 DDP rank 各取 {each} 个。",
-        "model": "模型：", "cluster": "集群：", "library": "通信库：", "sources": "数字从哪里来", "parts": "计算 {compute}，通信 {communication}，主机 {host}",
+        "model": "模型：", "cluster": "集群：", "library": "通信库：",
+        "sources": "数字从哪里来", "parts": "计算 {compute}，通信 {communication}，主机 {host}",
     },
 }  # fmt: skip
 
