@@ -48,15 +48,20 @@ class Metrics:
 
     @cached_property
     def communication_intervals(self) -> list[list[Interval]]:
-        """For each device, when it communicates."""
+        """For each device, when it communicates: its spans, and transfers that no span of its own covers."""
         found: list[list[Interval]] = [[] for _ in self.trace.devices]
+        collectives: dict[int, tuple[str, int | None]] = {}
+        takes_part: set[tuple[int, tuple[str, int | None]]] = set()
         for span in self.trace.spans:
             if span.kind in COMMUNICATION and span.end_s is not None:
                 found[span.device].append((span.start_s, span.end_s))
+                collectives[span.id] = called = span.name, span.iteration
+                takes_part.add((span.device, called))
         for transfer in self.trace.transfers:
             if transfer.end_s is not None:
-                for device in {transfer.source, transfer.target}:
-                    if device >= 0:
+                called = collectives.get(transfer.span or 0, ("", None))
+                for device in (transfer.source, transfer.target):
+                    if device >= 0 and (device, called) not in takes_part:
                         found[device].append((transfer.issue_s, transfer.end_s))
         return [union(intervals) for intervals in found]
 

@@ -37,7 +37,7 @@ def parse_gloo(text: str) -> list[Table]:
         if rows:
             name = algorithm.lower().replace("_", "")
             kind = next((kind for sign, kind in _KINDS if sign in name), UNKNOWN)
-            made = finished(rows, collective_name(kind), processes or None, dict.fromkeys(notes))
+            made = finished(rows, collective_name(kind), processes or None, list(dict.fromkeys(notes)))
             tables.append(Table(made.collective, made.nranks, made.rows, "gloo", made.notes))
         rows.clear()
         notes.clear()
@@ -67,16 +67,16 @@ def parse_gloo(text: str) -> list[Table]:
 def _row(cells: dict[str, tuple[str, str]], threads: int) -> tuple[RawRow | None, str]:
     """One row, and what is to be said about it."""
     word, unit = cells.get("p50", ("0", ""))
-    scale_s = 1e-9 if unit == "ns" else 1e-6
-    seconds = float(word) * scale_s
+    ticks = 1e9 if unit == "ns" else 1e6
+    seconds = float(word) / ticks
     elements = int(cells["elements"][0].partition(".")[0])
     if not 0 < seconds < 1e9:
         return None, f"{elements} elements: a time of 0 is below gloo's resolution; left out"
-    half = 0.5 * scale_s  # gloo cuts the rest of the last digit off
+    half = 0.5 / ticks  # gloo cuts the rest of the last digit off
     if "size" in cells:
         return RawRow(int(cells["size"][0].partition(".")[0]), Values(seconds, half, None, 0.0)), ""
     speed = float(cells.get("avg", cells.get("bandwidth", ("0", "")))[0]) * GIB
-    low, high = (float(cells[name][0]) * scale_s if name in cells else 0.0 for name in ("min", "max"))
+    low, high = (float(cells[name][0]) / ticks if name in cells else 0.0 for name in ("min", "max"))
     sizes = [size for size in ELEMENT_BYTES if speed and low <= elements * size * threads / speed <= high + 2 * half]
     note = "" if sizes else "the bandwidth does not say how large an element is: taken as 4 bytes"
     return RawRow(elements * (sizes or [4])[0], Values(seconds, half, None, 0.0)), note

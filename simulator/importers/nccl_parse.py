@@ -33,7 +33,7 @@ OPERATIONS = {
 }
 COLUMN_NAMES = {"bytes": "size", "n": "count", "op": "redop", "cputime": "time", "(size)": "size"}
 _WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
-_NUMBER = re.compile(r"[0-9]{1,25}(\.[0-9]{0,25})?(e[+-]?[0-9]{1,3})?", re.ASCII | re.IGNORECASE)
+_NUMBER = re.compile(r"[0-9]{1,25}(\.[0-9]{0,25})?(e[+-]?[0-9]{1,2})?", re.ASCII | re.IGNORECASE)
 _ROOT = re.compile(r"-1|[0-9]{1,6}", re.ASCII)
 _ANY = (r"all[-_ ]?reduce|all[-_ ]?gather|reduce[-_ ]?scatter|all[-_ ]?to[-_ ]?allv?|send[-_ ]?recv|broadcast|reduce|"
         r"gather|scatter")  # fmt: skip
@@ -56,7 +56,7 @@ class RawTable:
     """Ranks according to NCCL's log."""
     per_process: int = 0
     columns: list[str] = field(default_factory=list)
-    scale_s: float = 1e-6
+    ticks_per_s: float = 1e6
     rows: list[RawRow] = field(default_factory=list)
     average: float | None = None
     damaged: list[int] = field(default_factory=list)
@@ -77,9 +77,9 @@ def parse_raw(text: str, in_place: bool) -> list[RawTable]:
             if table.rows or table.damaged:
                 tables.append(table := table.follow())
             table.columns = columns
-            table.scale_s = 1e-3 if "bytes" in map(str.lower, words) else 1e-6  # before 2.5 times were milliseconds
+            table.ticks_per_s = 1e3 if "bytes" in map(str.lower, words) else 1e6  # before 2.5 times were milliseconds
         elif table.columns and not table.rows and ("(us)" in words or "(ms)" in words):
-            table.scale_s = 1e-3 if "(ms)" in words else 1e-6
+            table.ticks_per_s = 1e3 if "(ms)" in words else 1e6
         elif (row := _row(words, table, in_place)) is not None:
             table.rows.append(row)
         elif _looks_like_row(words):
@@ -107,56 +107,67 @@ def _row(words: list[str], table: RawTable, in_place: bool) -> RawRow | None:
     stamped = value_names[-1:] == ["timestamp"]  # a date and a time of day: one name, two words
     at = next((i for i, word in enumerate(words[:8]) if word.lower() in TYPE_BYTES), None)
     if at is None:
-        return _untyped(words, columns, table.scale_s, in_place)
+        return _untyped(words, columns, table.ticks_per_s, in_place)
     if at < 2 or not _WHOLE.fullmatch(words[at - 1]) or not _WHOLE.fullmatch(words[at - 2]):
         return None
     behind = words[at + 1 :]
     one = value_names[: value_names.index("time", 1)] if value_names.count("time") > 1 else value_names
     for names in (value_names, one):
         between = len(behind) - len(names) - (stamped and names is value_names)
-        if 0 <= between <= 2:
+        if 0 <= between <= 2 and _fits(behind[:between], columns):
             break
     else:
         return None
-    operation = [word for word in behind[:between] if word.lower() in OPERATIONS]
-    root = [word for word in behind[:between] if _ROOT.fullmatch(word)]
-    if len(operation) + len(root) != between or len(operation) > 1 or len(root) > 1:
-        return None
-    size, counted = int(words[at - 2]), int(words[at - 1]) * TYPE_BYTES[words[at].lower()]
-    named = {"redop": bool(operation) and OPERATIONS[operation[0].lower()] if "redop" in columns or operation else None}
-    row = _with_values(size, behind[between:], names, table.scale_s, in_place)
-    return row and replace(row, share=size / counted if counted else None, reduces=named["redop"],
-                           root=int(root[0]) if root else None, extra=tuple(words[: at - 2]))  # fmt: skip
+    operation = next((word.lower() for word in behind[:between] if word.lower() in OPERATIONS), "none")
+    root = next((int(word) for word in behind[:between] if _ROOT.fullmatch(word)), None)
+    counted = int(words[at - 1]) * TYPE_BYTES[words[at].lower()]
+    row = _with_values(int(words[at - 2]), behind[between:], names, table.ticks_per_s, in_place)
+    return row and replace(row, share=int(words[at - 2]) / counted if counted else None, reduces=OPERATIONS[operation],
+                           root=root, extra=tuple(words[: at - 2]))  # fmt: skip
 
 
-def _untyped(words: list[str], columns: list[str], scale_s: float, in_place: bool) -> RawRow | None:
+def _fits(words: list[str], columns: list[str]) -> bool:
+    """Whether these words between type and time are a redop and a root, as many as the header names.
+
+    Old versions leave the redop of a collective that has none blank. Any other word too few means that the row is cut
+    at its end, and that the first of its values is no time.
+    """
+    names = [name for name in ("redop", "root") if name in columns]
+    has_operation = bool(words) and words[0].lower() in OPERATIONS
+    roots = words[has_operation:]
+    wanted = len(names) - ("redop" in names and not has_operation) if columns else (0, 1, 2)[len(words)]
+    return len(words) == wanted and len(roots) <= 1 and all(map(_ROOT.fullmatch, roots)) and (
+        bool(columns) or has_operation or not words)  # fmt: skip
+
+
+def _untyped(words: list[str], columns: list[str], ticks_per_s: float, in_place: bool) -> RawRow | None:
     """A row of a table from which someone left the type out: only the header says which number is which."""
     at = columns.index("size") if columns else 0
     if not columns or "type" in columns or len(words) != len(columns) or not _WHOLE.fullmatch(words[at]):
         return None
     first = columns.index("time")
-    row = _with_values(int(words[at]), words[first:], columns[first:], scale_s, in_place)
+    row = _with_values(int(words[at]), words[first:], columns[first:], ticks_per_s, in_place)
     return row and replace(row, extra=tuple(words[:at]))
 
 
-def _with_values(size: int, words: list[str], names: list[str], scale_s: float, in_place: bool) -> RawRow | None:
+def _with_values(size: int, words: list[str], names: list[str], ticks_per_s: float, in_place: bool) -> RawRow | None:
     starts = [i for i, name in enumerate(names) if name == "time"]
     runs = []
     for start, end in zip(starts, [*starts[1:], len(names)]):
-        runs.append(_values(dict(zip(names[start:end], words[start:end])), scale_s))
+        runs.append(_values(dict(zip(names[start:end], words[start:end])), ticks_per_s))
     wanted = 1 if in_place else 0
     if size > LARGEST_WHOLE or wanted >= len(runs) or (chosen := runs[wanted]) is None:
         return None
     return RawRow(size, chosen, next((run for i, run in enumerate(runs) if i != wanted and run), None))
 
 
-def _values(words: dict[str, str], scale_s: float) -> Values | None:
+def _values(words: dict[str, str], ticks_per_s: float) -> Values | None:
     """Time and busbw of one run; None without a time above zero."""
     time, busbw = words.get("time", ""), words.get("busbw", "")
-    if not _NUMBER.fullmatch(time) or not 0.0 < float(time) < 1e15:
+    if not _NUMBER.fullmatch(time) or not 1e-6 < float(time) < 1e15:
         return None
     known = _NUMBER.fullmatch(busbw) is not None and float(busbw) < 1e12
-    return Values(float(time) * scale_s, _half(time) * scale_s, float(busbw) * 1e9 if known else None,
+    return Values(float(time) / ticks_per_s, _half(time) / ticks_per_s, float(busbw) * 1e9 if known else None,
                   _half(busbw) * 1e9 if known else 0.0)  # fmt: skip
 
 
@@ -177,12 +188,12 @@ def _remember(tables: list[RawTable], line: str) -> None:
         tables[-1].name = tables[-1].name or collective_name(name[1])
         return
     threads, rank, communicator = _THREADS.search(line), _RANK.search(line), _COMMUNICATOR.search(line)
-    if not (name or threads or rank or communicator):
+    if communicator and not tables[-1].rows:
+        tables[-1].communicator = max(tables[-1].communicator, int(communicator[1]))
+    if not (name or threads or rank):
         return
-    if tables[-1].rows or tables[-1].damaged:
-        tables.append(tables[-1].follow())
-        if name or threads:  # another program: what it runs on is told anew
-            tables[-1] = RawTable(tables[-1].name)
+    if tables[-1].rows or tables[-1].damaged:  # another program: what it runs on is told anew
+        tables.append(RawTable(tables[-1].name))
     table = tables[-1]
     if name:
         table.name = collective_name(name[1])
@@ -190,8 +201,6 @@ def _remember(tables: list[RawTable], line: str) -> None:
         table.per_process = int(threads[1]) * int(threads[2])
     if rank:
         table.ranks.append((rank[2] or "", int(rank[1])))
-    if communicator:
-        table.communicator = max(table.communicator, int(communicator[1]))
 
 
 def collective_name(word: str) -> str:

@@ -8,6 +8,7 @@ taken, then the only power of two; the table's notes say so. `nccl_fit` makes a 
 Not modelled: nothing is corrected; a printed busbw that does not follow from size and time is flagged and kept.
 """
 
+import re
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,7 @@ from simulator.units import rate, seconds
 __all__ = ["FittedBackend", "Row", "SizeModel", "Table", "bus_factor", "error_by_size_class", "fit_backend", "fit_model",
            "nccl_tests_json", "nccl_tests_text", "parse_tables", "read_tables"]  # fmt: skip
 WIDTH = 80
+_SMALL = re.compile(r"[0-9]{1,6}", re.ASCII)
 
 
 def read_tables(path: str | Path, *, in_place: bool = False) -> tuple[Table, ...]:
@@ -56,17 +58,19 @@ def _tables(raw: RawTable, all_raw: Sequence[RawTable]) -> list[Table]:
     if told is not None:
         table = finished(raw.rows, collective, told, notes)
         return [_doubted(table, raw) if table.flagged else table]
-    groups: dict[tuple[str, ...], list[RawRow]] = {}
+    # Someone's own column of numbers before the size may count nodes: each of its values is a run of its own.
+    own = bool(raw.columns) and raw.columns[0] != "size" and all(row.extra[-1:] and _SMALL.fullmatch(row.extra[-1])
+                                                                 for row in raw.rows)  # fmt: skip
+    groups: dict[str, list[RawRow]] = {}
     for row in raw.rows:
-        groups.setdefault(row.extra[-1:], []).append(row)
+        groups.setdefault(row.extra[-1] if own else "", []).append(row)
+    hints = [raw.per_process, *(_told_ranks(other, other.name) for other in all_raw)]
     found: dict[int | None, tuple[list[RawRow], list[str]]] = {}
-    for extra, rows in groups.items():
-        average = raw.average if len(groups) == 1 else None
-        nranks, how = _inferred(collective, rows, average, [_told_ranks(other, other.name) for other in all_raw])
-        label = f"{extra_name(raw)} column {extra[0]}: " if extra and extra[0].isalnum() and how else ""
+    for value, rows in groups.items():
+        nranks, how = _inferred(collective, rows, raw.average if len(groups) == 1 else None, hints)
         kept = found.setdefault(nranks, ([], []))
         kept[0].extend(rows)
-        kept[1].extend([label + how] if how else [])
+        kept[1].append(f"{extra_name(raw)} {value}: {how}" if value else how)
     return [
         finished(rows, collective, nranks, [*notes, *dict.fromkeys(hows)]) for nranks, (rows, hows) in found.items()
     ]
@@ -99,17 +103,19 @@ def _told_ranks(raw: RawTable, collective: str) -> int | None:
 
 
 def _inferred(collective: str, rows: Sequence[RawRow], average: float | None,
-              others: Sequence[int | None]) -> tuple[int | None, str]:  # fmt: skip
+              hints: Sequence[int | None]) -> tuple[int | None, str]:  # fmt: skip
     """The number of ranks by the printed bandwidths, and a sentence about how it was found."""
     between = ranks_between(collective, rows, average)
     if between is None:
+        if (hints[0] or 0) > 1:
+            return hints[0], f"{hints[0]} ranks is what one process has (nThread x nGpus); nothing else says how many"
         return None, "the number of ranks is neither told nor to be had from the bandwidths: busbw is as printed"
     least, most = between
     if least == most:
         return least, f"{least} ranks follow from busbw over algbw"
-    shared = {n for n in others if n and least <= n <= most}
+    shared = {n for n in hints if n and least <= n <= most}
     if len(shared) == 1:
-        return shared.pop(), f"{least} to {most} ranks fit the bandwidths; another table here has this many"
+        return (n := shared.pop()), f"{least} to {most} ranks fit the bandwidths; {n} is told elsewhere in the text"
     powers = [1 << k for k in range(21) if least <= 1 << k <= most]
     if len(powers) == 1:
         return powers[0], f"{least} to {most} ranks fit the bandwidths; {powers[0]} is the only power of two"

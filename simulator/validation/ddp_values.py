@@ -26,34 +26,34 @@ from simulator.presets.facts import ModelFacts, from_json
 from simulator.scenario import DistributedDataParallel, Scenario
 from simulator.simulate import simulate
 from simulator.trace import COMMUNICATION, Span, Trace
-from simulator.validation.ddp_worker import Case, Gradients, Record
 from simulator.validation.launch import Workers
+from simulator.validation.records import DdpCase, DdpRecord, Gradients
 from simulator.validation.ring_values import simulate_ring
 from simulator.validation.rows import Row, exact, rounding
 
 WORKER = "simulator.validation.ddp_worker:run"
 SMALL = ("bucket_cap_mb", 1600 / MIB)
 CASES = (
-    Case("default", "linears"),
-    Case("small buckets", "linears", (SMALL,)),
-    Case("every tensor alone", "linears", (("bucket_cap_mb", 0),)),
-    Case("bucket views", "linears", (SMALL, ("gradient_as_bucket_view", True))),
-    Case("buffers", "convolutions", (SMALL,)),
-    Case("buffers not synced", "convolutions", (SMALL, ("forward_sync_buffers", False))),
-    Case("two dtypes", "two dtypes", (SMALL,)),
-    Case("tied weights", "tied", (SMALL,)),
-    Case("frozen weights", "frozen", (SMALL,)),
-    Case("find_unused_parameters", "unused", (("bucket_cap_mb", 500 / MIB), ("find_unused_parameters", True))),
-    Case("static_graph", "unused", (("bucket_cap_mb", 500 / MIB), ("static_graph", True))),
-    Case("static_graph, buffers", "convolutions", (SMALL, ("static_graph", True))),
-    Case("three ranks", "convolutions", (SMALL,), world_size=3),
-    Case("four ranks", "linears", (SMALL,), world_size=4),
+    DdpCase("default", "linears"),
+    DdpCase("small buckets", "linears", (SMALL,)),
+    DdpCase("every tensor alone", "linears", (("bucket_cap_mb", 0),)),
+    DdpCase("bucket views", "linears", (SMALL, ("gradient_as_bucket_view", True))),
+    DdpCase("buffers", "convolutions", (SMALL,)),
+    DdpCase("buffers not synced", "convolutions", (SMALL, ("forward_sync_buffers", False))),
+    DdpCase("two dtypes", "two dtypes", (SMALL,)),
+    DdpCase("tied weights", "tied", (SMALL,)),
+    DdpCase("frozen weights", "frozen", (SMALL,)),
+    DdpCase("find_unused_parameters", "unused", (("bucket_cap_mb", 500 / MIB), ("find_unused_parameters", True))),
+    DdpCase("static_graph", "unused", (("bucket_cap_mb", 500 / MIB), ("static_graph", True))),
+    DdpCase("static_graph, buffers", "convolutions", (SMALL, ("static_graph", True))),
+    DdpCase("three ranks", "convolutions", (SMALL,), world_size=3),
+    DdpCase("four ranks", "linears", (SMALL,), world_size=4),
 )
 QUICK_CASES = tuple(case for case in CASES if case.name in ("small buckets", "buffers", "find_unused_parameters",
                                                             "static_graph", "three ranks"))  # fmt: skip
 
 
-def record(workers: Workers, case: Case) -> tuple[Record, ...]:
+def record(workers: Workers, case: DdpCase) -> tuple[DdpRecord, ...]:
     """The case on real ranks."""
     return workers.run(WORKER, case, world_size=case.world_size)
 
@@ -69,12 +69,12 @@ def known_version(torch_version: str) -> str:
 class Prediction:
     """What the simulator says of a case."""
 
-    case: Case
+    case: DdpCase
     facts: ModelFacts
     torch_version: str
 
     @staticmethod
-    def of(case: Case, record: Record) -> "Prediction":
+    def of(case: DdpCase, record: DdpRecord) -> "Prediction":
         """From the module's facts alone."""
         return Prediction(case, from_json(record.facts, case.name), known_version(record.torch_version))
 
@@ -124,14 +124,14 @@ def kind_of(span: Span) -> str:
     return "all_gather" if span.name.endswith("number of parameters") else span.kind
 
 
-def compare(case: Case, records: Sequence[Record]) -> list[Row]:
+def compare(case: DdpCase, records: Sequence[DdpRecord]) -> list[Row]:
     """The case's rows."""
     prediction = Prediction.of(case, records[0])
     return [_buckets(prediction, records), _collectives(prediction, records), _gradients(prediction, records),
             _parameters(case, records)]  # fmt: skip
 
 
-def _buckets(prediction: Prediction, records: Sequence[Record]) -> Row:
+def _buckets(prediction: Prediction, records: Sequence[DdpRecord]) -> Row:
     case = prediction.case
     simulated: dict[str, object] = {}
     measured: dict[str, object] = {}
@@ -156,7 +156,7 @@ def _buckets(prediction: Prediction, records: Sequence[Record]) -> Row:
     return exact(f"DDP, {case.name}: buckets", simulated, measured, "facts")
 
 
-def _collectives(prediction: Prediction, records: Sequence[Record]) -> Row:
+def _collectives(prediction: Prediction, records: Sequence[DdpRecord]) -> Row:
     def labelled(found: Iterable[tuple[int, list[list[tuple[str, int]]]]]) -> Mapping[str, object]:
         return {f"rank {rank}, {'constructor' if part == 0 else f'iteration {part - 1}'}, call {number}": call
                 for rank, calls in found for part, of_part in enumerate(calls)
@@ -183,7 +183,7 @@ def simulated_mean(own: Sequence[Gradients], bucket: Bucket) -> bytes:
     return simulate_ring([flat(gradients) for gradients in own]).results[0]
 
 
-def _gradients(prediction: Prediction, records: Sequence[Record]) -> Row:
+def _gradients(prediction: Prediction, records: Sequence[DdpRecord]) -> Row:
     """Every gradient on every rank, iteration by iteration."""
     case, n = prediction.case, len(records)
     simulated: dict[str, object] = {}
@@ -237,7 +237,7 @@ class _Numbers:
         return self.text
 
 
-def _parameters(case: Case, records: Sequence[Record]) -> Row:
+def _parameters(case: DdpCase, records: Sequence[DdpRecord]) -> Row:
     """One digest for all ranks."""
     moments = ["the constructor", *(f"step {iteration}" for iteration in range(case.iterations))]
     versions = {f"versions after {moment}": len({record.parameters[number] for record in records})

@@ -12,7 +12,6 @@ import inspect
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -24,71 +23,23 @@ from simulator.importers.module import describe
 from simulator.presets.facts import to_json
 from simulator.validation import modules
 from simulator.validation.process import Me
+from simulator.validation.records import DdpCase, DdpRecord, Gradients, Launch
 
 OPERATIONS = {"allreduce_": "all_reduce", "broadcast_": "broadcast", "allgather_": "all_gather"}
 LEARNING_RATE = 0.05
 
 
-@dataclass(frozen=True)
-class Case:
-    """One module under one set of options."""
-
-    name: str
-    module: str
-    ddp: tuple[tuple[str, Any], ...] = ()
-    """Keyword arguments of DistributedDataParallel."""
-    world_size: int = 2
-    iterations: int = 4
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One bucket that the Reducer handed to the hook."""
-
-    index: int
-    dtype: str
-    parameters: tuple[str, ...]
-    nbytes: int
-
-
-Gradients = dict[str, bytes | None]
-"""For each parameter the bytes of its gradient; None where there is none."""
-
-
-@dataclass
-class Record:
-    """One case on one rank."""
-
-    torch_version: str
-    facts: str
-    """The module's ModelFacts as JSON."""
-    calls: list[list[tuple[str, int]]] = field(default_factory=list)
-    """Of the constructor, then of each iteration: the collectives and their bytes in order."""
-    launches: list[list[Launch]] = field(default_factory=list)
-    """Of each iteration."""
-    ready: list[list[str]] = field(default_factory=list)
-    """Of each iteration the parameters in the order in which their gradients became ready."""
-    logged: dict[str, str] = field(default_factory=dict)
-    """What the Reducer's own log says of its buckets."""
-    own: list[Gradients] = field(default_factory=list)
-    """Of each iteration this rank's gradients without DDP."""
-    reduced: list[Gradients] = field(default_factory=list)
-    """Of each iteration the gradients that DDP left."""
-    parameters: list[str] = field(default_factory=list)
-    """A digest of all parameters after the constructor and after each step."""
-
-
-def run(me: Me, case: Case) -> Record:
+def run(me: Me, case: DdpCase) -> DdpRecord:
     """Both runs of a case."""
     first = modules.build(case.module, seed=me.rank)
     facts = describe(first, modules.batch(me.rank), name=case.name, allow_unused=True)
-    found = Record(torch.__version__, to_json(facts))
+    found = DdpRecord(torch.__version__, to_json(facts))
     _train(me, case, first, found)
     _train_hooked(me, case, modules.build(case.module, seed=me.rank), found)
     return found
 
 
-def _wrap(module: Any, case: Case) -> Any:
+def _wrap(module: Any, case: DdpCase) -> Any:
     options = dict(case.ddp)
     known = inspect.signature(DistributedDataParallel).parameters
     if "forward_sync_buffers" in options and "forward_sync_buffers" not in known:
@@ -100,7 +51,7 @@ def _loss(output: Any) -> Any:
     return output.float().pow(2).mean()
 
 
-def _train(me: Me, case: Case, module: Any, found: Record) -> None:
+def _train(me: Me, case: DdpCase, module: Any, found: DdpRecord) -> None:
     plain = deepcopy(module)
     with counted(found.calls):
         ddp = _wrap(module, case)
@@ -123,7 +74,7 @@ def _train(me: Me, case: Case, module: Any, found: Record) -> None:
     found.logged = {name: str(logged[name]) for name in ("bucket_sizes", "rebuilt_bucket_sizes") if name in logged}
 
 
-def _train_hooked(me: Me, case: Case, module: Any, found: Record) -> None:
+def _train_hooked(me: Me, case: DdpCase, module: Any, found: DdpRecord) -> None:
     names = {id(parameter): name for name, parameter in module.named_parameters()}
     for parameter in module.parameters():
         if parameter.requires_grad:
@@ -137,7 +88,7 @@ def _train_hooked(me: Me, case: Case, module: Any, found: Record) -> None:
         ddp.zero_grad()
 
 
-def _hook(found: Record, names: dict[int, str], world_size: int) -> Any:
+def _hook(found: DdpRecord, names: dict[int, str], world_size: int) -> Any:
     def hook(_: None, bucket: Any) -> Any:
         flat = bucket.buffer()
         held = tuple(names[id(parameter)] for parameter in bucket.parameters())

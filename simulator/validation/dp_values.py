@@ -10,23 +10,23 @@ Not modelled: BatchNorm, which makes DataParallel's gradient another one.
 from collections.abc import Sequence
 
 from simulator.scenario import chunk_rows
-from simulator.validation.dp_worker import Case, Record
 from simulator.validation.launch import Workers
+from simulator.validation.records import DpCase, DpRecord
 from simulator.validation.rows import Row, exact, rounding
 
 WORKER = "simulator.validation.dp_worker:run"
 CASES = tuple(
-    Case(rows, devices) for rows, devices in ((30, 4), (7, 4), (9, 4), (3, 4), (1, 4), (10, 8), (17, 8), (8, 2))
+    DpCase(rows, devices) for rows, devices in ((30, 4), (7, 4), (9, 4), (3, 4), (1, 4), (10, 8), (17, 8), (8, 2))
 )
 
 
-def record(workers: Workers) -> list[Record]:
+def record(workers: Workers) -> list[DpRecord]:
     """All cases, in one process."""
-    found: list[Record] = workers.run(WORKER, CASES, world_size=1)[0]
+    found: list[DpRecord] = workers.run(WORKER, CASES, world_size=1)[0]
     return found
 
 
-def compare(records: Sequence[Record]) -> list[Row]:
+def compare(records: Sequence[DpRecord]) -> list[Row]:
     """Rows, gradients of whole numbers, gradients of real numbers."""
     rows: dict[str, object] = {}
     found: dict[str, object] = {}

@@ -8,41 +8,21 @@ Not modelled: buffers (each replica would normalise with its own chunk); the thr
 """
 
 from copy import deepcopy
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from simulator.validation import modules
 from simulator.validation.process import Me
+from simulator.validation.records import DpCase, DpRecord
 
 
-@dataclass(frozen=True)
-class Case:
-    """So many rows on so many devices."""
-
-    rows: int
-    devices: int
-
-
-@dataclass(frozen=True)
-class Record:
-    """What came out of one case."""
-
-    rows: tuple[int, ...]
-    """Of each device that got any."""
-    whole: tuple[tuple[bytes, bytes], ...]
-    """For each parameter DataParallel's and one device's gradient, of whole numbers, under a sum."""
-    rounding: tuple[float, ...]
-    """For each parameter the difference between them, of real numbers, under a mean, in units of what rounding may do."""
-
-
-def run(_: Me, cases: tuple[Case, ...]) -> list[Record]:
+def run(_: Me, cases: tuple[DpCase, ...]) -> list[DpRecord]:
     """All cases."""
     return [_record(case) for case in cases]
 
 
-def _record(case: Case) -> Record:
+def _record(case: DpCase) -> DpRecord:
     module = modules.build("linears", seed=case.rows)
     whole = deepcopy(module).double()
     with torch.no_grad():
@@ -52,7 +32,7 @@ def _record(case: Case) -> Record:
     counted = torch.round(2 * inputs).double()
     rows, parallel = _parallel(whole, counted, case.devices, torch.sum)
     single = _gradients(whole, counted, torch.sum)
-    return Record(rows, tuple((_bytes(a), _bytes(b)) for a, b in zip(parallel, single, strict=True)),
+    return DpRecord(rows, tuple((_bytes(a), _bytes(b)) for a, b in zip(parallel, single, strict=True)),
                   tuple(_rounding(module, inputs, case.devices)))  # fmt: skip
 
 

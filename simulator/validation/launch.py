@@ -257,7 +257,7 @@ class Workers:
                         on_progress(process.rank, value)
                     continue
                 del left[connection]
-                if kind == RESULT or kind == READY:
+                if kind in (RESULT, READY):
                     answers[process.rank] = value
                     continue
                 if not failures:

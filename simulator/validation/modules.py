@@ -6,7 +6,7 @@ Imports torch, so only worker processes import it.
 Not modelled: modules so large that a bucket of the constructor, 250 MiB, is full.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -70,7 +70,8 @@ def _convolutions() -> Any:
     )  # fmt: skip
 
 
-def _linears(*widths: int) -> Any:
+def chain(widths: Sequence[int]) -> Any:
+    """Linear layers with ReLU between them."""
     parts: list[Any] = []
     for before, after in zip(widths, widths[1:]):
         parts += [nn.Linear(before, after), nn.ReLU()]
@@ -79,7 +80,7 @@ def _linears(*widths: int) -> Any:
 
 INPUT_WIDTH = 12
 BUILDERS: dict[str, Callable[[], Any]] = {
-    "linears": lambda: _linears(INPUT_WIDTH, 30, 40, 20, 10),
+    "linears": lambda: chain((INPUT_WIDTH, 30, 40, 20, 10)),
     "convolutions": _convolutions,
     "two dtypes": _two_dtypes,
     "tied": _tied,
@@ -94,6 +95,6 @@ def build(name: str, seed: int) -> Any:
     return BUILDERS[name]()
 
 
-def batch(seed: int, rows: int = 6) -> Any:
+def batch(seed: int, rows: int = 6, width: int = INPUT_WIDTH) -> Any:
     """Inputs that the seed fixes."""
-    return torch.randn(rows, INPUT_WIDTH, generator=torch.Generator().manual_seed(seed))
+    return torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))

@@ -19,7 +19,7 @@ from simulator.collectives import ring
 from simulator.engine import Engine
 from simulator.presets.clusters import laptop
 from simulator.validation.launch import Workers
-from simulator.validation.ring_worker import Case, Record
+from simulator.validation.records import RingCase, RingRecord
 from simulator.validation.rows import Row, exact, rounding
 from simulator.verbs import Actor
 
@@ -28,13 +28,13 @@ DTYPES = ("int64", "float32", "float64")
 WORLD_SIZES = tuple(range(2, 9))
 
 
-def cases(world_size: int) -> tuple[Case, ...]:
+def cases(world_size: int) -> tuple[RingCase, ...]:
     """Fewer elements than ranks, one more than a multiple of them, and more; each dtype."""
     sizes = world_size - 1, 2 * world_size + 1, 1000 + world_size // 2
-    return tuple(Case(dtype, elements) for dtype in DTYPES for elements in sizes)
+    return tuple(RingCase(dtype, elements) for dtype in DTYPES for elements in sizes)
 
 
-def record(workers: Workers, world_size: int) -> tuple[list[Record], ...]:
+def record(workers: Workers, world_size: int) -> tuple[list[RingRecord], ...]:
     """The real ring on that many ranks: for each rank a record of every case."""
     return workers.run(WORKER, cases(world_size), world_size=world_size)
 
@@ -71,7 +71,7 @@ def simulate_ring(own: Sequence[Any]) -> Simulated:
     return Simulated(sends, tuple(b"".join(chunk[0].tobytes() for chunk in actor.result) for actor in actors))
 
 
-def compare(records: Sequence[Sequence[Record]]) -> list[Row]:
+def compare(records: Sequence[Sequence[RingRecord]]) -> list[Row]:
     """A row for each dtype, all sizes together; and one that the result is dist.all_reduce's."""
     n = len(records)
     rows = []
@@ -91,13 +91,13 @@ def compare(records: Sequence[Sequence[Record]]) -> list[Row]:
     return rows
 
 
-def _measured(ranks: Sequence[Record]) -> Simulated:
+def _measured(ranks: Sequence[RingRecord]) -> Simulated:
     sends = {(rank, number): (step.sent_chunk, step.sent)
              for rank, record in enumerate(ranks) for number, step in enumerate(record.steps)}  # fmt: skip
     return Simulated(sends, tuple(record.result for record in ranks))
 
 
-def _collect(into: dict[str, object], found: Simulated, case: Case) -> None:
+def _collect(into: dict[str, object], found: Simulated, case: RingCase) -> None:
     dtype = np.dtype(case.dtype)
 
     def readable(content: bytes) -> tuple[bytes, str]:
@@ -121,7 +121,7 @@ class _Value:
         return f"chunk {self.chunk} {self.text}" if self.chunk >= 0 else self.text
 
 
-def _rounding_errors(own: Sequence[Any], ranks: Sequence[Record]) -> dict[str, float]:
+def _rounding_errors(own: Sequence[Any], ranks: Sequence[RingRecord]) -> dict[str, float]:
     """For each rank the greatest difference from dist.all_reduce, in units of what rounding may do."""
     dtype = own[0].dtype
     magnitude = np.sum([np.abs(array).astype("float64") for array in own], axis=0)

@@ -7,7 +7,6 @@ knows nothing of the simulator's.
 Not modelled: segments, as gloo's own ring cuts chunks into them; the values do not depend on that.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,42 +14,10 @@ import torch
 from torch import distributed
 
 from simulator.validation.process import Me
+from simulator.validation.records import RingCase, RingRecord, RingStep
 
 
-@dataclass(frozen=True)
-class Case:
-    """One tensor to reduce: a name of torch's dtype, elements on every rank, where the random numbers begin."""
-
-    dtype: str
-    elements: int
-    seed: int = 0
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one rank did in one step; arrays as bytes."""
-
-    sent_chunk: int
-    sent: bytes
-    received_chunk: int
-    held: bytes
-    """What it holds of the received chunk afterwards."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """One case on one rank."""
-
-    case: Case
-    own: bytes
-    """What it began with."""
-    steps: tuple[Step, ...]
-    result: bytes
-    all_reduce: bytes
-    """The result of dist.all_reduce on the same tensor."""
-
-
-def own_values(case: Case, rank: int) -> Any:
+def own_values(case: RingCase, rank: int) -> Any:
     """Numbers of many magnitudes, so that the order of additions shows in the last bits."""
     random = np.random.default_rng([case.seed, case.elements, rank])
     numbers = random.standard_normal(case.elements) * 10.0 ** random.integers(-3, 4, case.elements)
@@ -58,21 +25,21 @@ def own_values(case: Case, rank: int) -> Any:
     return torch.from_numpy((numbers * scale).astype(case.dtype))
 
 
-def run(me: Me, cases: tuple[Case, ...]) -> list[Record]:
+def run(me: Me, cases: tuple[RingCase, ...]) -> list[RingRecord]:
     """All cases, one after the other."""
     return [_record(me, case) for case in cases]
 
 
-def _record(me: Me, case: Case) -> Record:
+def _record(me: Me, case: RingCase) -> RingRecord:
     own = own_values(case, me.rank)
     tensor = own.clone()
     steps = _all_reduce(me, tensor)
     reference = own.clone()
     distributed.all_reduce(reference)
-    return Record(case, _bytes(own), tuple(steps), _bytes(tensor), _bytes(reference))
+    return RingRecord(case, _bytes(own), tuple(steps), _bytes(tensor), _bytes(reference))
 
 
-def _all_reduce(me: Me, tensor: Any) -> list[Step]:
+def _all_reduce(me: Me, tensor: Any) -> list[RingStep]:
     """In place."""
     n, rank = me.world_size, me.rank
     chunks = list(torch.tensor_split(tensor, n))  # the first ones are one element larger
@@ -87,7 +54,7 @@ def _all_reduce(me: Me, tensor: Any) -> list[Step]:
         distributed.irecv(incoming, (rank - 1) % n).wait()
         request.wait()
         chunks[receives].copy_(incoming + chunks[receives] if reduces else incoming)
-        steps.append(Step(sends, _bytes(sent), receives, _bytes(chunks[receives])))
+        steps.append(RingStep(sends, _bytes(sent), receives, _bytes(chunks[receives])))
     return steps
 
 

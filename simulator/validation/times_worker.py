@@ -7,74 +7,20 @@ slows down slows all of it, and so that two rounds say how far two measurements 
 Not modelled: CUDA; models that are not a chain of layers.
 """
 
-import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import distributed, nn
+from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
-from simulator.buckets import MIB
 from simulator.importers.module import describe
 from simulator.importers.module_clock import Clock, time_step
 from simulator.presets.facts import to_json
+from simulator.validation.modules import chain
 from simulator.validation.process import Me
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to measure."""
-
-    widths: tuple[int, ...]
-    """Of the model's Linear layers, ReLU between them."""
-    rows: int
-    caps_mb: tuple[float, ...]
-    """DDP's bucket caps in MiB; none of their steps is used to calibrate."""
-    sizes: tuple[int, ...]
-    """Bytes of the all-reduces."""
-    rounds: int
-    steps: int
-    """Of each kind in a round."""
-
-
-@dataclass
-class Round:
-    """Seconds on one rank; of repeated things one number a repeat."""
-
-    all_reduce: dict[int, list[float]] = field(default_factory=dict)
-    layers: list[list[float]] = field(default_factory=list)
-    """Per step: each layer's forward, each layer's backward, the loss."""
-    plain: list[float] = field(default_factory=list)
-    """Forward, loss, backward."""
-    optimizer: list[float] = field(default_factory=list)
-    copies: list[float] = field(default_factory=list)
-    """All gradients into flat memory and back."""
-    busy_alone: list[float] = field(default_factory=list)
-    busy_both: list[float] = field(default_factory=list)
-    """A plain step, without and with an all-reduce of `probe_bytes` that starts with it, until both have ended."""
-    reduce_alone: list[float] = field(default_factory=list)
-    ddp: dict[float, list[float]] = field(default_factory=dict)
-
-
-@dataclass
-class Record:
-    """What one rank measured."""
-
-    facts: str
-    probe_bytes: int
-    rounds: list[Round] = field(default_factory=list)
-    torch_version: str = torch.__version__
-
-
-def chain(widths: tuple[int, ...]) -> Any:
-    """Linear layers with ReLU between them."""
-    parts: list[Any] = []
-    for before, after in zip(widths, widths[1:]):
-        parts += [nn.Linear(before, after), nn.ReLU()]
-    return nn.Sequential(*parts[:-1])
+from simulator.validation.records import Plan, Round, TimesRecord
 
 
 class _Session:
@@ -88,11 +34,11 @@ class _Session:
         self.inputs = torch.randn(plan.rows, plan.widths[0])
         self.clock = Clock(torch.device("cpu"))
         self.facts = to_json(describe(self.module, self.inputs, name="chain"))
-        self.buffers = {size: torch.zeros(size // 4) for size in plan.sizes}
+        self.buffers = {size: torch.zeros(size // 4) for size in sorted((*plan.sizes, *plan.held_out))}
         self.gradients = [torch.zeros_like(p) for p in self.module.parameters()]
         self.flat = torch.zeros(sum(g.numel() for g in self.gradients))
         self.optimizer = torch.optim.SGD(self.module.parameters(), 1e-6)
-        self.wrapped = {}
+        self.wrapped: dict[float, Any] = {}
         for cap in plan.caps_mb:
             torch.manual_seed(0)
             ddp = DistributedDataParallel(chain(plan.widths), bucket_cap_mb=cap)
@@ -166,11 +112,15 @@ def _times(work: Callable[[], Any], repeats: int, before: Callable[[], Any] | No
     return found
 
 
-def run(me: Me, plan: Plan) -> Record:
+def run(me: Me, plan: Plan) -> TimesRecord:
     """All rounds."""
     session = _Session(me, plan)
-    record = Record(session.facts, session.flat.numel() * 4)
+    record = TimesRecord(torch.__version__, session.facts)
     for number in range(plan.rounds):
         record.rounds.append(session.round())
         me.tell((number + 1) / plan.rounds)
     return record
+
+
+def nothing(_: Me, __: None) -> None:
+    """To start the processes."""
