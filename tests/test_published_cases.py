@@ -29,7 +29,7 @@ def run(profile: ModelProfile, cluster: Cluster, strategy: Strategy, batch: int,
                              set_to_none=set_to_none))  # fmt: skip
 
 
-# ---- a01: pytorch/pytorch benchmarks/distributed/ddp/README.md, torch 1.4, batch 32 a GPU, seconds a step
+# ---- pytorch/pytorch benchmarks/distributed/ddp/README.md, torch 1.4, batch 32 a GPU, seconds a step
 WEAK_SCALING = {
     "resnet50": (0.097, 0.100, 0.103, 0.103, 0.104, 0.104), "resnet101": (0.162, 0.171, 0.176, 0.176, 0.179, 0.179),
     "resnext50_32x4d": (0.145, 0.147, 0.153, 0.153, 0.157, 0.157),
@@ -85,7 +85,7 @@ def test_weak_scaling_keeps_the_order_of_models() -> None:
         assert real == sorted(WEAK_SCALING, key=lambda name: weak_scaling(name)[column])
 
 
-# ---- a03: huggingface/transformers#9371, GPT-2 small, batch 4 a GPU, milliseconds a step
+# ---- huggingface/transformers#9371, GPT-2 small, batch 4 a GPU, milliseconds a step
 BLOCKS = (128, 256, 512)
 PUBLISHED_GPT2 = {"1 GPU": (48.9, 76.1, 145.2), "DP": (83.2, 113.1, 188.2), "DDP": (67.7, 93.5, 161.8),
                   "DDP without peer access": (150.1, 177.1, 246.0)}  # fmt: skip
@@ -153,7 +153,7 @@ def test_gpt2_at_1024_tokens_is_predicted_within_ten_percent() -> None:
         assert ours == pytest.approx(seconds / 200, rel=0.10)
 
 
-# ---- a12: pytorch/pytorch#41954
+# ---- pytorch/pytorch#41954
 @pytest.mark.parametrize("name", ["resnet50", "gpt2-128"])
 def test_gradient_as_bucket_view_saves_the_bytes_of_the_gradients(name: str) -> None:
     profile, cluster = load_model(name, "V100"), load_cluster("8xV100-dgx1")
@@ -187,7 +187,7 @@ def peak_saved(profile: ModelProfile, cluster: Cluster, *, set_to_none: bool) ->
     return [plain - view for plain, view in zip(*peaks, strict=True)]
 
 
-# ---- a15: pytorch/pytorch#3930, #3917
+# ---- pytorch/pytorch#3930, #3917
 def replicate(parameters: tuple[Parameter, ...], gpus: int = 2) -> tuple[float, float]:
     """Seconds until every device has the parameters, and until the replicas' modules are built."""
     profile = ModelProfile("tiny", parameters, (Layer("all", tuple(p.name for p in parameters)),))

@@ -103,7 +103,7 @@ def test_one_a100_node_takes_8_1_ms_for_a_gibibyte() -> None:
 
 
 def test_without_peer_access_resnet50s_gradients_take_25_6_ms() -> None:
-    # Case a07: `topo -m` says PIX, yet the bus bandwidth is 4.0 GB/s and not PCIe's 12.
+    # `topo -m` says PIX, yet the bus bandwidth is 4.0 GB/s and not PCIe's 12.
     assert all_reduce(load_cluster("2x2080Ti-pcie"), 102_228_128)[0] == pytest.approx(25.6e-3, rel=0.03)
 
 

@@ -178,7 +178,8 @@ _LINKS = {
     "pcie": ("PCIe 3", "PCIe 3"), "pcie3": ("PCIe 3", "PCIe 3"), "pcie4": ("PCIe 4", "PCIe 4"),
     "dgx1": ("DGX-1, NVLink mesh", "DGX-1，NVLink 网格"), "nvlink": ("NVLink bridge", "NVLink 桥"),
     "1nic": ("one 100 Gb NIC", "单张 100 Gb 网卡"), "8nic": ("eight 100 Gb NICs", "八张 100 Gb 网卡"),
-    "10gbe": ("10 Gb Ethernet", "10 Gb 以太网"), "": ("NVSwitch", "NVSwitch"),
+    "nopeer": ("PCIe 4, no peer access", "PCIe 4，卡间不能直连"),
+    "staged": ("PCIe 3, no peer access", "PCIe 3，卡间不能直连"), "10gbe": ("10 Gb Ethernet", "10 Gb 以太网"), "": ("NVSwitch", "NVSwitch"),
 }  # fmt: skip
 
 
@@ -199,7 +200,9 @@ def cluster_name(name: str, language: str) -> str:
     found = re.fullmatch(r"(?:(2)x)?(\d+)x(V100|A100|H100|2080Ti|4090|TITAN-RTX)(?:-(\w+))?", name)
     if not found or (found[4] or "") not in _LINKS:
         return name
-    nodes, count, kind, link = found[1], found[2], found[3].replace("-", " "), _LINKS[found[4] or ""]
+    staged = found[4] == "pcie" and found[3] in ("2080Ti", "TITAN-RTX")
+    nodes, count, kind = found[1], found[2], found[3].replace("-", " ")
+    link = _LINKS["staged" if staged else found[4] or ""]
     if language == "zh":
         many = f"2 机 × {count} {kind}" if nodes else f"{count} × {kind}"
         return f"{many}，{link[1]}"

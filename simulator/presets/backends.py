@@ -54,12 +54,15 @@ REACH: dict[tuple[str, str], Reach] = {
         1.0, "8 x RTX 4090, PCIe 4, peer access by a modified driver: 20.6 GB/s over two sockets, 25.3 over one"),
     ("A100", "pcie"): Reach(
         0.84, "A100 PCIe 4 box: 20.9 GB/s on 2 and 20.8 on 4 GPUs (MooreThreads/SimuMax a100_pcie.json, fitted there)"),
-    ("2080Ti", "pcie"): Reach(
-        4.0 / 12, "2 x RTX 2080 Ti without peer access: all-reduce 4.00, broadcast 11.1 GB/s (case a07)",
+    ("2080Ti", "staged"): Reach(
+        4.0 / 12, "2 x RTX 2080 Ti without peer access: all-reduce 4.00, broadcast 11.1 GB/s (nccl-tests in a rented "
+        "container, Anthony-Hoo's notes of 2025)",
         chain=11.1 / 12, slower_s=1e-6),
-    ("TITAN-RTX", "pcie"): Reach(
+    ("TITAN-RTX", "staged"): Reach(
         0.42, "2 x TITAN RTX, NCCL_P2P_DISABLE=1: fitted on GPT-2's DDP step of 128 tokens "
         "(huggingface/transformers#9371); broadcast as on the RTX 2080 Ti", chain=11.1 / 12),
+    ("4090", "staged"): Reach(
+        2.59 / 25, "4 x RTX 4090 without peer access, in a container: 2.59 GB/s (kalavai-net/kalavai-client, Apache-2.0)"),
     ("V100", "pcie"): Reach(0.84, "no table; as the A100 PCIe box: 20.9 of 25 GB/s"),
 }  # fmt: skip
 NETWORK = Reach(1.0, "12 GB/s per 100 Gb/s port, which the cluster's NICs carry (NVIDIA/nccl-tests#119, #290)")
@@ -82,14 +85,16 @@ def backend_for(cluster: Cluster, *, algorithm: str = "auto", serial: bool = Fal
         return replace(PLAIN, algorithm=algorithm, serial=serial, source=f"{what}: no overhead, the full bandwidth")
     crossing, wire_s = _ring_steps(cluster)
     return nccl(reach.simple, ll_reached=reach.ll, chain_reached=reach.chain, algorithm=algorithm,
-                link="pcie" if link == "pcie" else "nvlink", network=crossing, wire_s=wire_s, slower_s=reach.slower_s,
+                link="pcie" if link in ("pcie", "staged") else "nvlink", network=crossing, wire_s=wire_s, slower_s=reach.slower_s,
                 serial=serial, source=reach.source)  # fmt: skip
 
 
 def reach_of(cluster: Cluster) -> tuple[Reach | None, str]:
-    """What NCCL reaches there, and what its rings cross: nvlink, pcie or network. None: not known."""
+    """What NCCL reaches there, and what its rings cross: nvlink, pcie, staged (pcie, but by way of host memory) or network."""
     crossed = {kind.split(" ")[0] for kinds in _edges(cluster) for kind in kinds}
     link = next((kind for kind in ("network", "loopback", "pcie") if kind in crossed), "nvlink")
+    if link == "pcie" and cluster.copy_fraction < 1:
+        link = "staged"
     kinds = {device.kind for device in cluster.devices}
     if len(kinds) != 1:
         return None, link

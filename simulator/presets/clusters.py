@@ -224,6 +224,8 @@ CLUSTERS: dict[str, Callable[[], Cluster]] = {
                                   name="4x2080Ti-pcie", source=f"{PCIE3_SOURCE}; {NO_PEER_SOURCE}"),
     "2x2080Ti-pcie": lambda: pcie(2, "2080Ti", PCIE3, peer_access=False, copy_fraction=NO_PEER_COPY,
                                   name="2x2080Ti-pcie", source=f"{PCIE3_SOURCE}; {NO_PEER_SOURCE}"),
+    "4x4090-nopeer": lambda: pcie(4, "4090", PCIE4, peer_access=False, copy_fraction=19 / 25, name="4x4090-nopeer",
+                                   source=f"{PCIE4_SOURCE}; without peer access 19 GB/s a copy"),
     "8x4090-pcie4": lambda: pcie(8, "4090", PCIE4, name="8x4090-pcie4", source=PCIE4_SOURCE),
     "2xTITAN-RTX-nvlink": lambda: pair("TITAN-RTX", 2 * NVLINK2, name="2xTITAN-RTX-nvlink",
                                        source="NVLink 2 bridge: 2 x 25.78 GB/s (huggingface/transformers#9371)"),
