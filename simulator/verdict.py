@@ -137,16 +137,24 @@ def _lost(comparison: Comparison, name: str, why: str) -> float:
 
 def _alone(comparison: Comparison) -> Verdict:
     name = next(iter(comparison.runs))
-    why = cause(comparison, name)
-    speedup = comparison.speedup(name)
+    run = comparison.runs[name]
+    why, speedup = cause(comparison, name), comparison.speedup(name)
     if why == "GPU 0's memory":
-        english, chinese = _full(comparison, comparison.runs[name])
+        english, chinese = _full(comparison, run)
         return Verdict("neither", speedup, why, f"{english}.", f"{chinese}。")
-    waits = seconds(_lost(comparison, name, why))
     short = "DDP" if name == "DistributedDataParallel" else name
     n = comparison.base.world_size
-    return Verdict(
-        name, speedup, why,
-        f"{short} on {n} devices is {speedup:.2f}x one device; {_ENGLISH[why].format(lost=waits)}.",
-        f"{short} 用 {n} 张卡的加速比为 {speedup:.2f}；{_CHINESE[why].format(lost=waits)}。",
-    )  # fmt: skip
+    english = f"{short} on {n} devices is {speedup:.2f}x one device"
+    chinese = f"{short} 用 {n} 张卡的加速比为 {speedup:.2f}"
+    full = [device for device, fit in enumerate(fits(run)) if fit is False]
+    if full:
+        needs = nbytes(run.metrics.peak_memory_bytes[full[0]] + run.metrics.context_bytes[full[0]])
+        has = nbytes(run.scenario.cluster.devices[full[0]].memory_bytes)
+        return Verdict("neither", speedup, why,
+                       f"{short} does not fit device {full[0]}'s memory ({needs} of {has}); with more, {english}.",
+                       f"{short} 超出 {full[0]} 号卡的显存（需要 {needs}，只有 {has}）；若显存够，{chinese}。")  # fmt: skip
+    if why == "compute":
+        return Verdict(name, speedup, why, f"{english}: it waits for little but compute.", f"{chinese}：几乎只在计算。")
+    waits = seconds(_lost(comparison, name, why))
+    return Verdict(name, speedup, why, f"{english}: {_ENGLISH[why].format(lost=waits)}.",
+                   f"{chinese}：{_CHINESE[why].format(lost=waits)}。")  # fmt: skip
