@@ -1,4 +1,4 @@
-"""The command line: `python -m simulator compare | network | buckets | list`.
+"""The command line: `python -m simulator compare | network | buckets | topology | nccl-tests | list`.
 
 Exit status 0, or 2 with one line on standard error when an input breaks a rule.
 """
@@ -40,6 +40,16 @@ def _parser() -> argparse.ArgumentParser:
     _add_bucket_options(buckets)
     buckets.add_argument("--iterations", type=int, default=3, help="how many iterations to list (default 3)")
     buckets.set_defaults(run=_buckets)
+    topology = commands.add_parser("topology", help="GPUs, links and the best ring of a `nvidia-smi topo -m` matrix")
+    topology.add_argument("file", help="the matrix as text, or NCCL's topology XML")
+    topology.add_argument("--complete", action="store_true", help="fill missing rows by symmetry, where that is safe")
+    topology.add_argument("--json", action="store_true", help="print facts for another program")
+    topology.set_defaults(run=_topology)
+    tables = commands.add_parser("nccl-tests", help="the tables of nccl-tests' or gloo's benchmark output")
+    tables.add_argument("file")
+    tables.add_argument("--in-place", action="store_true", help="the in-place columns (default: out of place)")
+    tables.add_argument("--json", action="store_true", help="print numbers for another program")
+    tables.set_defaults(run=_nccl_tests)
     names = commands.add_parser("list", help="the models and clusters that are known by name")
     names.set_defaults(run=_list)
     return parser
@@ -125,6 +135,24 @@ def _buckets(options: argparse.Namespace) -> None:
         facts = load_facts(options.model)
         parameters, ready_order = facts.parameters, facts.ready_order
     print(json.dumps(bucket_lists(parameters, ready_order, _bucket_options(options), options.iterations)))
+
+
+def _topology(options: argparse.Namespace) -> None:
+    from simulator.importers.topology import topology_json, topology_text
+
+    if options.json:
+        print(json.dumps(topology_json(options.file, complete=options.complete), allow_nan=False))
+    else:
+        print(topology_text(options.file, complete=options.complete))
+
+
+def _nccl_tests(options: argparse.Namespace) -> None:
+    from simulator.importers.nccl_tests import nccl_tests_json, nccl_tests_text
+
+    if options.json:
+        print(json.dumps(nccl_tests_json(options.file, in_place=options.in_place), allow_nan=False))
+    else:
+        print(nccl_tests_text(options.file, in_place=options.in_place))
 
 
 def _bucket_options(options: argparse.Namespace) -> BucketOptions:

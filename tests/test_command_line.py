@@ -189,6 +189,18 @@ def test_a_damaged_file_is_named(
     assert "damaged.json" in capsys.readouterr().err
 
 
+def test_topology_and_nccl_tests_print_text_of_80_columns_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    for command, folder in (("topology", "topo"), ("nccl-tests", "nccl_logs")):
+        files = sorted((DATA / folder).glob("*.txt"))
+        assert files
+        for file in files:
+            if main([command, str(file), "--json"]):
+                assert capsys.readouterr().err.startswith("error: ")
+                continue
+            json.loads(capsys.readouterr().out)
+            assert max(map(columns, run(capsys, command, str(file)).splitlines())) <= 80
+
+
 def test_figure_and_chrome_trace_are_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     svg, png, trace = tmp_path / "a.svg", tmp_path / "a.png", tmp_path / "trace.json"
     run(capsys, "compare", "--cluster", "4xA100", "--figure", str(svg), "--chrome-trace", str(trace))

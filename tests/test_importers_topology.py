@@ -478,7 +478,11 @@ def test_pix_without_peer_access_is_not_taken_for_pcie_speed() -> None:
     assert all_reduce_estimate(cluster, 102_228_128) == pytest.approx(25.6e-3, rel=0.1)
     assert "not allowed" in cluster.source and "a rule" in cluster.source
     unknown = to_cluster(parse_topology("GPU0 GPU1\nGPU0 X PIX\nGPU1 PIX X\n"))
-    assert unknown.copy_fraction < 1 and "does not imply" in unknown.source
+    assert unknown.route(0, 1).bandwidth_bytes_per_s == pytest.approx(5.7e9) and "does not imply" in unknown.source
+    assert (1 << 30) / all_reduce_estimate(unknown, 1 << 30) < 6e9, "whatever the backend makes of it"
+    assert to_cluster(matrix, "4090").route(0, 1).bandwidth_bytes_per_s == pytest.approx(19e9), (
+        "measured through the host"
+    )
     given_peers = to_cluster(matrix, "2080Ti", peer_access=True)
     assert given_peers.copy_fraction == 1.0
     assert [given_peers.links[i].target for i in given_peers.route(0, 1).links] == ["switch0", "gpu1"]

@@ -179,7 +179,8 @@ _LINKS = {
     "dgx1": ("DGX-1, NVLink mesh", "DGX-1，NVLink 网格"), "nvlink": ("NVLink bridge", "NVLink 桥"),
     "1nic": ("one 100 Gb NIC", "单张 100 Gb 网卡"), "8nic": ("eight 100 Gb NICs", "八张 100 Gb 网卡"),
     "nopeer": ("PCIe 4, no peer access", "PCIe 4，卡间不能直连"),
-    "staged": ("PCIe 3, no peer access", "PCIe 3，卡间不能直连"), "10gbe": ("10 Gb Ethernet", "10 Gb 以太网"), "": ("NVSwitch", "NVSwitch"),
+    "staged": ("PCIe 3, no peer access", "PCIe 3，卡间不能直连"),
+    "10gbe": ("10 Gb Ethernet", "10 Gb 以太网"), "": ("NVSwitch", "NVSwitch"),
 }  # fmt: skip
 
 

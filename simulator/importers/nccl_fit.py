@@ -183,7 +183,7 @@ def error_by_size_class(model: SizeModel, table: Table, *, fitted: bool = False)
 
 def _ranks_and_factor(table: Table) -> tuple[int, float]:
     factor = None if table.nranks is None else bus_factor(table.collective, table.nranks)
-    if table.nranks is None or not factor:
+    if table.nranks is None or table.nranks < 2 or not factor:
         ranks = "an unknown number of" if table.nranks is None else table.nranks
         raise InputError(f"a table of {table.collective} on {ranks} ranks: its bytes on the wire are not known. Name the "
                          "collective and the number of ranks (two or more).")  # fmt: skip

@@ -7,7 +7,7 @@ one there are four for each run (time, algbw, busbw, errors). The first run is o
 Columns before the size (someone's own number of nodes) are kept, lines of NCCL's log between the rows passed over, and
 commands, titles and device lists remembered for the table that follows them.
 
-Not modelled: the per-iteration columns, CPU time apart from time; nccl-tests' JSON files.
+Not modelled: the per-iteration columns, CPU time apart from time; nccl-tests' JSON files (`nccl_json`).
 """
 
 import re
@@ -207,6 +207,12 @@ def collective_name(word: str) -> str:
     """torch's and NCCL's word for it, however it was spelled."""
     plain = re.sub(r"[-_ ]", "", word.lower()).removesuffix("v")
     return next((name for name in COLLECTIVES if name.replace("_", "") == plain), word.lower())
+
+
+def program_name(word: str) -> str:
+    """The collective of a program (`all_reduce_perf`), empty for another word."""
+    found = _PROGRAM.search(word)
+    return collective_name(found[1]) if found else ""
 
 
 def damage(table: RawTable) -> str:

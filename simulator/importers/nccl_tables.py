@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from math import ceil, floor, inf
 from typing import NamedTuple
 
-REDUCING = ("all_reduce", "reduce_scatter", "reduce")
 SHARING = ("all_gather", "reduce_scatter", "alltoall", "gather", "scatter")
 """Collectives whose `count` column is one rank's share of the size."""
 PLAIN = ("broadcast", "reduce", "sendrecv")

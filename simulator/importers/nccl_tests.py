@@ -1,6 +1,6 @@
 """`python -m simulator nccl-tests FILE`: the tables of a benchmark's output, as JSON and as text of 80 columns.
 
-`nccl_parse` reads nccl-tests in all its formats, `gloo_log` gloo's benchmark; here each table gets its collective and
+`nccl_parse` reads what nccl-tests prints, `nccl_json` its JSON, `gloo_log` gloo's benchmark; here each table gets its collective and
 its number of ranks: from the device list or NCCL's log, else from the count column, else from the ratio of the printed
 bandwidths (`nccl_tables` says how). Where that leaves several numbers, one that another table of the same paste has is
 taken, then the only power of two; the table's notes say so. `nccl_fit` makes a backend of a table.
@@ -17,6 +17,7 @@ from typing import Any
 from simulator.errors import InputError
 from simulator.importers.gloo_log import parse_gloo
 from simulator.importers.nccl_fit import FittedBackend, SizeModel, error_by_size_class, fit_backend, fit_model
+from simulator.importers.nccl_json import parse_raw_json
 from simulator.importers.nccl_parse import RawTable, damage, extra_name, parse_raw
 from simulator.importers.nccl_tables import SHARING, UNKNOWN, RawRow, Row, Table, bus_factor, finished, ranks_between
 from simulator.importers.text_file import read_text
@@ -35,7 +36,7 @@ def read_tables(path: str | Path, *, in_place: bool = False) -> tuple[Table, ...
 
 def parse_tables(text: str, where: str = "the text", *, in_place: bool = False) -> tuple[Table, ...]:
     """The tables in a text; `where` names it in messages. Raises InputError where there is none."""
-    raw = parse_raw(text, in_place)
+    raw = parse_raw_json(text, where, in_place) if text.lstrip().startswith("{") else parse_raw(text, in_place)
     tables = [table for part in raw if part.rows for table in _tables(part, raw)] + parse_gloo(text)
     if not tables:
         damaged = next((damage(part) for part in raw if part.damaged), "")

@@ -7,7 +7,8 @@ and each GPU has # links to it.
 
 A class has no bandwidth. What is put on it here are the presets' figures for the device's kind, and `source` says which
 of them are rules: the same PIX is 12 GB/s on PCIe 3 with peer access and 5.7 without (case of two RTX 2080 Ti). Peer
-access is therefore taken only from `topo -p2p` in the same text or from the caller; otherwise copies go through the host.
+access is therefore taken only from `topo -p2p` in the same text or from the caller; otherwise all copies go
+through the host.
 
 Channels: where the best ring is all NVLink, rings are taken one after another until the links are used up.
 
@@ -47,6 +48,9 @@ PCIE_KINDS = {"P100": 3, "V100": 3, "TITAN-RTX": 3, "2080Ti": 3, "A100": 4, "409
 """PCIe generation; what has 5 gets the presets' figure for 4, the least that it reaches."""
 STAGED_COPY = {"4090": 19e9 / PCIE4}
 """What one copy through the host reaches of PCIe, where it was measured (19 GB/s); elsewhere as on two RTX 2080 Ti."""
+MEASURED_WITHOUT_PEERS = ("2080Ti", "TITAN-RTX")
+"""Kinds whose backend comes from tables without peer access: their links stay PCIe's. Elsewhere the backend would reach
+the whole link, so that the links themselves carry only what a staged copy does; copies from the host suffer with them."""
 MULTICAST = ("H100", "H200", "B200")
 
 
@@ -92,11 +96,12 @@ def to_cluster(matrix: TopologyMatrix, device_kind: str = "", *, name: str = "im
     pcie = class_rule("PIX", device_kind)[0]
     if pcie_bytes_per_s is not None:
         pcie = number(pcie_bytes_per_s, "pcie_bytes_per_s", exclusive=True)
-    tree, hosts = _tree(matrix, pcie, direct=staged)
+    by_backend = device_kind in MEASURED_WITHOUT_PEERS
+    tree, hosts = _tree(matrix, pcie if by_backend else pcie * reached, direct=staged)
     return Cluster(
         name, tuple(Device(f"gpu{a}", device_kind, MEMORY.get(device_kind, 0)) for a in range(n)),
         (*links, *tree), _rings(matrix, switched), multicast=switched and device_kind in MULTICAST, hosts=hosts,
-        copy_fraction=reached, source=_source(matrix, device_kind, peers, reached, pcie_bytes_per_s),
+        copy_fraction=reached if by_backend else 1.0, source=_source(matrix, device_kind, peers, reached, pcie_bytes_per_s),
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ Not modelled: `topo -p` and the other commands of nvidia-smi; the XML of NCCL is
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from simulator.errors import InputError, require
 from simulator.importers.text_file import plain_lines, shortened
@@ -71,18 +71,16 @@ def parse_matrix(text: str, where: str) -> TopologyMatrix:
                              f"the columns (GPU0 ...) is needed. {_NEXT}.")  # fmt: skip
     matrices = [draft for draft in drafts if draft.cells and not draft.peer]
     if not matrices:
-        what = (
-            f"line {drafts[0].line} names {len(drafts[0].columns)} columns, but no row" if drafts else "no header GPU0"
-        )
+        what = "no header GPU0 ..."
+        if drafts:
+            what = f"line {drafts[0].line} names {len(drafts[0].columns)} columns, but no row"
         raise InputError(f"{where}: {what} of `nvidia-smi topo -m` found. A matrix of link classes is needed. {_NEXT}.")
     found = _finish(matrices[0], where)
-    notes = list(found.notes)
-    if len(matrices) > 1:
-        notes.append(f"a second matrix (line {matrices[1].line}) was left out: one file, one machine")
+    second = f"a second matrix (line {matrices[1].line}) was left out: one file, one machine" if matrices[1:] else ""
     legend = {match[1]: match[2] for match in map(_LEGEND.match, lines) if match}
     devices = tuple(legend.get(name, "") for name in found.nics) if legend else ()
-    return TopologyMatrix(found.gpus, found.nics, found.cells, found.rows, found.affinity, devices, _peer(drafts),
-                          notes=tuple(notes))  # fmt: skip
+    notes = (*found.notes, second) if second else found.notes
+    return replace(found, nic_devices=devices, peer_access=_peer(drafts), notes=notes)
 
 
 def _is_cell(word: str) -> bool:
@@ -108,7 +106,7 @@ def _is_name(word: str) -> bool:
 
 
 def _take_row(draft: _Draft, line: str, words: list[str], where: str, number: int, *, ends: bool) -> None:
-    """Add a row, the continuation of a wrapped one, or of a wrapped header; pass over anything else."""
+    """Add a row or the continuation of a wrapped one; pass over anything else."""
     at = next((i for i, word in enumerate(words[:-1]) if word in draft.columns and _starts_cells(words[i + 1])), None)
     width = len(draft.columns)
     if at is None:
@@ -162,7 +160,7 @@ def _finish(draft: _Draft, where: str) -> TopologyMatrix:
     """The draft as a value, with the GPUs in the order of their numbers."""
     columns, width = draft.columns, len(draft.columns)
     require(
-        width <= MOST_DEVICES, f"{where}: {width} columns", f"at most {MOST_DEVICES} are read", "Is it one machine?"
+        width <= MOST_DEVICES, f"{where}: {width} columns", f"at most {MOST_DEVICES} are read", "Give one machine's"
     )
     require(len(set(columns)) == width, f"{where}, line {draft.line}: a column comes twice", "names are unique", _NEXT)
     gpus = sorted((name for name in columns if _GPU.fullmatch(name)), key=lambda name: int(name[3:]))
@@ -183,15 +181,14 @@ def _finish(draft: _Draft, where: str) -> TopologyMatrix:
                     f"{where}: row {name} has {cell} in column {column}", "X stands on the diagonal and only there",
                     f"The columns have shifted. {_NEXT}")  # fmt: skip
     grid = tuple(tuple(None if a == b else table.get(a, {}).get(b) for b in names) for a in names)
-    found = TopologyMatrix(tuple(gpus), tuple(names[len(gpus) :]), grid, tuple(name for name in names if name in table),
-                           tuple(_affinity(draft, name) for name in gpus))  # fmt: skip
     for a, row in enumerate(grid):
         for b, cell in enumerate(row[:a]):
             if cell and grid[b][a] and cell != grid[b][a]:
-                notes.append(
-                    f"{names[b]} and {names[a]}: one cell says {grid[b][a]}, the other {cell}; the worse is used"
-                )
-    return TopologyMatrix(found.gpus, found.nics, grid, found.rows, found.affinity, notes=tuple(notes))
+                said = f"one cell says {grid[b][a]}, the other {cell}; the worse is used"
+                notes.append(f"{names[b]} and {names[a]}: {said}")
+    rows = tuple(name for name in names if name in table)
+    affinity = tuple(_affinity(draft, name) for name in gpus)
+    return TopologyMatrix(tuple(gpus), tuple(names[len(gpus) :]), grid, rows, affinity, notes=tuple(notes))
 
 
 def _affinity(draft: _Draft, name: str) -> Affinity:

@@ -40,7 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="fewer ranks, cases and rounds: under a minute")
     parser.add_argument("--only", choices=("exact", "times"), help="values, buckets and collectives alone; or times")
     parser.add_argument("--json", metavar="FILE", help="write rows and provenance; - prints them instead of the table")
-    parser.add_argument("--figure", metavar="FILE", help="write the predicted above the measured timeline, *.svg or *.png")
+    parser.add_argument(
+        "--figure", metavar="FILE", help="write the predicted above the measured timeline, *.svg or *.png"
+    )
     parser.add_argument("--trace", metavar="FILE", help="write the measured step as a trace (JSON)")
     return parser
 

@@ -16,8 +16,7 @@ Not modelled: how much slower the all-reduce itself becomes under compute; its t
 """
 
 import math
-import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from simulator.backend import Backend, gloo
@@ -32,6 +31,7 @@ from simulator.validation.records import Plan, Round, TimesRecord
 REACH = 4.0
 """A line is fitted to the calibrated sizes from a fourth of the least size in question to four times the largest."""
 MOST_SLOWDOWN = 0.99
+LEAST_S = 1e-6
 STEADY = 3
 """The iteration from which on every option's buckets are final."""
 SGD = Optimizer("sgd", 0, 3)
@@ -39,7 +39,7 @@ SGD = Optimizer("sgd", 0, 3)
 
 @dataclass(frozen=True)
 class Calibration:
-    """Medians over all rounds."""
+    """Of one round."""
 
     plan: Plan
     profile: ModelProfile
@@ -82,26 +82,38 @@ def line(seconds: Mapping[int, float]) -> tuple[float, float]:
     return 0.0, sum(w * x * y for x, y, w in points) / sum(w * x * x for x, _, w in points)
 
 
-def slower(records: Sequence[TimesRecord], pick: Callable[[Round], Sequence[float]], rounds: Iterable[int] | None = None,
-           ) -> float:  # fmt: skip
-    """The median over all repeats of the slower rank's seconds: a step waits for it."""
-    chosen = range(len(records[0].rounds)) if rounds is None else rounds
-    return statistics.median(max(repeat) for number in chosen
-                             for repeat in zip(*(pick(record.rounds[number]) for record in records), strict=True))  # fmt: skip
+def slower(records: Sequence[TimesRecord], number: int, pick: Callable[[Round], float]) -> float:
+    """The slower rank's seconds in one round: a step waits for it."""
+    return max(pick(record.rounds[number]) for record in records)
 
 
-def calibrate(plan: Plan, records: Sequence[TimesRecord]) -> Calibration:
-    """From everything but the DDP steps and the sizes that are to be predicted."""
+def all_reduce_of(size: int) -> Callable[[Round], float]:
+    """Picks that all-reduce of a round."""
+    return lambda found: found.all_reduce[size]
+
+
+def step_of(cap_mb: float) -> Callable[[Round], float]:
+    """Picks the DDP step under that cap."""
+    return lambda found: found.ddp[cap_mb]
+
+
+def calibrate(plan: Plan, records: Sequence[TimesRecord], number: int) -> Calibration:
+    """From everything of one round but the DDP steps and the sizes that are to be predicted."""
+
+    def seconds(pick: Callable[[Round], float]) -> float:
+        return slower(records, number, pick)
+
+    def without_barrier(pick: Callable[[Round], float]) -> float:
+        return max(seconds(pick) - seconds(lambda found: found.barrier), LEAST_S)
+
     facts = from_json(records[0].facts, "the model")
     count = len(facts.layers)
-    slots = [slower(records, lambda found, slot=slot: [step[slot] for step in found.layers])
-             for slot in range(2 * count + 1)]  # fmt: skip
-    whole = slower(records, lambda found: found.plain)
-    scale = whole / sum(slots)
-    costs = [Cost(seconds * scale) for seconds in slots]
+    slots = [max(slot) for slot in zip(*(record.rounds[number].layers for record in records), strict=True)]
+    compute_s = without_barrier(lambda found: found.compute)
+    costs = [Cost(slot * compute_s / sum(slots)) for slot in slots]
     profile = facts.profile(costs[:count], costs[count : 2 * count], loss=costs[2 * count], device="this machine")
-    optimizer_s = slower(records, lambda found: found.optimizer)
-    copies_s = slower(records, lambda found: found.copies)
+    optimizer_s = without_barrier(lambda found: found.optimizer)
+    copies_s = without_barrier(lambda found: found.copies)
     nbytes = profile.gradient_bytes
     bandwidth = max(SGD.moved_copies * nbytes / optimizer_s, 4 * nbytes / copies_s)
     host = Host(
@@ -109,10 +121,7 @@ def calibrate(plan: Plan, records: Sequence[TimesRecord]) -> Calibration:
         bucket_kernel_s=max(0.0, copies_s - 4 * nbytes / bandwidth) / len(profile.trained_parameters),
         step_s=max(0.0, optimizer_s - SGD.moved_copies * nbytes / bandwidth), source="measured",
     )  # fmt: skip
-    longer = slower(records, lambda f: f.busy_both) - slower(records, lambda f: f.busy_alone)
-    slowdown = min(max(longer / slower(records, lambda f: f.reduce_alone), 0.0), MOST_SLOWDOWN)
-    return Calibration(
-        plan, profile, host, slowdown,
-        {size: slower(records, lambda f, size=size: f.all_reduce[size]) for size in plan.sizes},
-        records[0].torch_version,
-    )  # fmt: skip
+    longer = seconds(lambda found: found.both) - compute_s
+    slowdown = min(max(longer / seconds(lambda found: found.reduce), 0.0), MOST_SLOWDOWN)
+    all_reduce_s = {size: seconds(all_reduce_of(size)) for size in plan.sizes}
+    return Calibration(plan, profile, host, slowdown, all_reduce_s, records[0].torch_version)

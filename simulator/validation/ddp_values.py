@@ -27,7 +27,7 @@ from simulator.scenario import DistributedDataParallel, Scenario
 from simulator.simulate import simulate
 from simulator.trace import COMMUNICATION, Span, Trace
 from simulator.validation.launch import Workers
-from simulator.validation.records import DdpCase, DdpRecord, Gradients
+from simulator.validation.records import DdpCase, DdpRecord
 from simulator.validation.ring_values import simulate_ring
 from simulator.validation.rows import Row, exact, rounding
 
@@ -172,12 +172,12 @@ def share(gradient: Any, world_size: int) -> Any:
     return gradient * gradient.dtype.type(1.0 / world_size)
 
 
-def simulated_mean(own: Sequence[Gradients], bucket: Bucket) -> bytes:
+def simulated_mean(own: Sequence[Mapping[str, bytes]], bucket: Bucket) -> bytes:
     """The bucket after the simulated ring has summed what the ranks put in."""
     n, dtype = len(own), np.dtype(bucket.dtype)
 
-    def flat(gradients: Gradients) -> Any:
-        parts = [np.frombuffer(gradients[name] or b"", dtype) for name in bucket.parameters]
+    def flat(gradients: Mapping[str, bytes]) -> Any:
+        parts = [np.frombuffer(gradients[name], dtype) for name in bucket.parameters]
         return share(np.concatenate(parts), n)
 
     return simulate_ring([flat(gradients) for gradients in own]).results[0]
@@ -193,7 +193,7 @@ def _gradients(prediction: Prediction, records: Sequence[DdpRecord]) -> Row:
     for iteration in range(case.iterations):
         own = [record.own[iteration] for record in records]
         for bucket in prediction.buckets(iteration):
-            filled = [{name: gradients[name] or bytes(sizes[name]) for name in bucket.parameters} for gradients in own]
+            filled = [{name: g[name] or bytes(sizes[name]) for name in bucket.parameters} for g in own]
             mean, place = simulated_mean(filled, bucket), 0
             magnitude = sum(
                 np.abs(np.frombuffer(b"".join(f.values()), bucket.dtype).astype("float64")) / n for f in filled

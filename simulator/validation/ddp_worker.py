@@ -14,10 +14,6 @@ from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from typing import Any
 
-import torch
-from torch import distributed
-from torch.nn.parallel import DistributedDataParallel
-
 from simulator.importers import module_calls as calls
 from simulator.importers.module import describe
 from simulator.presets.facts import to_json
@@ -25,6 +21,8 @@ from simulator.validation import modules
 from simulator.validation.process import Me
 from simulator.validation.records import DdpCase, DdpRecord, Gradients, Launch
 
+torch, distributed = calls.torch(), calls.torch("distributed")
+DistributedDataParallel = calls.torch("nn.parallel").DistributedDataParallel
 OPERATIONS = {"allreduce_": "all_reduce", "broadcast_": "broadcast", "allgather_": "all_gather"}
 LEARNING_RATE = 0.05
 

@@ -10,11 +10,12 @@ Not modelled: buffers (each replica would normalise with its own chunk); the thr
 from copy import deepcopy
 from typing import Any
 
-import torch
-
+from simulator.importers import module_calls as calls
 from simulator.validation import modules
 from simulator.validation.process import Me
 from simulator.validation.records import DpCase, DpRecord
+
+torch = calls.torch()
 
 
 def run(_: Me, cases: tuple[DpCase, ...]) -> list[DpRecord]:

@@ -9,57 +9,50 @@ Not modelled: modules so large that a bucket of the constructor, 250 MiB, is ful
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
-from torch import nn
+from simulator.importers import module_calls as calls
+
+torch, nn = calls.torch(), calls.torch("nn")
+
+INPUT_WIDTH = 12
+
+
+def _made(forward: Callable[[Any, Any], Any], **parts: Any) -> Any:
+    """A module of parts registered in this order, with a forward of its own."""
+    module = type("Made", (nn.Module,), {"forward": forward})()
+    for name, part in parts.items():
+        setattr(module, name, part)
+    return module
 
 
 def _two_dtypes() -> Any:
-    class TwoDtypes(nn.Module):
-        """float32 below, float64 above, so that the two share no bucket."""
+    """float32 below, float64 above, so that the two share no bucket."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.low, self.high, self.last = nn.Linear(12, 24), nn.Linear(24, 18).double(), nn.Linear(18, 6)
+    def forward(self: Any, rows: Any) -> Any:
+        return self.last(torch.tanh(self.high(torch.tanh(self.low(rows)).double())).float())
 
-        def forward(self, rows: Any) -> Any:
-            return self.last(torch.tanh(self.high(torch.tanh(self.low(rows)).double())).float())
-
-    return TwoDtypes()
+    return _made(forward, low=nn.Linear(INPUT_WIDTH, 24), high=nn.Linear(24, 18).double(), last=nn.Linear(18, 6))
 
 
 def _tied() -> Any:
-    class Tied(nn.Module):
-        """The last layer's weight is the first one's."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.middle, self.last = nn.Linear(12, 20), nn.Linear(20, 12), nn.Linear(12, 20)
-            self.last.weight = self.first.weight
-
-        def forward(self, rows: Any) -> Any:
-            return self.last(torch.tanh(self.middle(torch.tanh(self.first(rows)))))
-
-    return Tied()
+    """The last layer's weight is the first one's."""
+    module = nn.Sequential(nn.Linear(INPUT_WIDTH, 20), nn.Tanh(), nn.Linear(20, INPUT_WIDTH), nn.Tanh(),
+                           nn.Linear(INPUT_WIDTH, 20))  # fmt: skip
+    module[4].weight = module[0].weight
+    return module
 
 
 def _unused() -> Any:
-    class Unused(nn.Module):
-        """One layer takes no part, and the others are used in another order than they are registered."""
+    """One layer takes no part, and the others are used in another order than they are registered."""
 
-        def __init__(self) -> None:
-            super().__init__()
-            self.last, self.spare, self.first = nn.Linear(16, 8), nn.Linear(5, 7), nn.Linear(12, 16)
+    def forward(self: Any, rows: Any) -> Any:
+        return self.last(torch.tanh(self.first(rows)))
 
-        def forward(self, rows: Any) -> Any:
-            return self.last(torch.tanh(self.first(rows)))
-
-    return Unused()
+    return _made(forward, last=nn.Linear(16, 8), spare=nn.Linear(5, 7), first=nn.Linear(INPUT_WIDTH, 16))
 
 
 def _frozen() -> Any:
-    module = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 16), nn.ReLU(), nn.Linear(16, 4))
-    for parameter in module[0].parameters():
-        parameter.requires_grad_(False)
+    module = chain((INPUT_WIDTH, 20, 16, 4))
+    module[0].requires_grad_(False)
     return module
 
 
@@ -78,7 +71,6 @@ def chain(widths: Sequence[int]) -> Any:
     return nn.Sequential(*parts[:-1])
 
 
-INPUT_WIDTH = 12
 BUILDERS: dict[str, Callable[[], Any]] = {
     "linears": lambda: chain((INPUT_WIDTH, 30, 40, 20, 10)),
     "convolutions": _convolutions,

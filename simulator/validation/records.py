@@ -128,23 +128,25 @@ class Plan:
 
 @dataclass
 class Round:
-    """Seconds on one rank; of repeated things one number a repeat."""
+    """Seconds on one rank, each the mean over a block of repeats without a pause."""
 
-    all_reduce: dict[int, list[float]] = field(default_factory=dict)
-    layers: list[list[float]] = field(default_factory=list)
-    """Per step: each layer's forward, each layer's backward, the loss."""
-    plain: list[float] = field(default_factory=list)
-    """Forward, loss, backward."""
-    optimizer: list[float] = field(default_factory=list)
-    copies: list[float] = field(default_factory=list)
-    """All gradients into flat memory and back."""
-    busy_alone: list[float] = field(default_factory=list)
-    busy_both: list[float] = field(default_factory=list)
-    """A plain step, without and with an all-reduce of all gradients' bytes beside it, until both have ended."""
-    reduce_alone: list[float] = field(default_factory=list)
-    """That all-reduce without the step."""
-    ddp: dict[float, list[float]] = field(default_factory=dict)
-    """For each cap whole steps."""
+    barrier: float = 0.0
+    """Is in all that does not wait for the other rank by itself, once a repeat."""
+    all_reduce: dict[int, float] = field(default_factory=dict)
+    layers: list[float] = field(default_factory=list)
+    """Each layer's forward, each layer's backward, the loss."""
+    compute: float = 0.0
+    """Forward, loss and backward without DDP, and a barrier."""
+    optimizer: float = 0.0
+    """The optimizer's step, and a barrier."""
+    copies: float = 0.0
+    """All gradients into flat memory and back, and a barrier."""
+    reduce: float = 0.0
+    """An all-reduce of all gradients' bytes."""
+    both: float = 0.0
+    """Compute with that all-reduce beside it, until both have ended."""
+    ddp: dict[float, float] = field(default_factory=dict)
+    """For each cap a whole step."""
 
 
 @dataclass

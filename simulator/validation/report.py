@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from simulator.trace import Trace
-from simulator.validation.rows import Row, failed, table_text
+from simulator.validation.rows import FAIL, INCONCLUSIVE, PASS, Row, failed, table_text
 from simulator.validation.times import Times
 from simulator.views.text import timeline
 from simulator.views.words import wrap
 
 WIDTH = 80
+WORDS = {PASS: "pass", FAIL: "fail", INCONCLUSIVE: "say nothing (the machine is too busy)"}
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,17 @@ class Report:
         for name, trace in self.traces:
             lines += [name, timeline(trace, width=WIDTH), ""]
         if self.times is not None:
-            lines += wrap(overlap_words(self.times.calibration.compute_slowdown), WIDTH)
-        lines += wrap(", ".join(f"{name} {value}" for name, value in self.provenance.items()), WIDTH)
-        bad = failed(self.rows)
-        lines += ["", f"{len(bad)} of {sum(bool(row.verdict) for row in self.rows)} verdicts fail." if bad else
-                  f"All {sum(bool(row.verdict) for row in self.rows)} verdicts pass or are inconclusive."]  # fmt: skip
+            lines += wrap(overlap_words(self.times.compute_slowdown), WIDTH)
+        known = {name: value for name, value in self.provenance.items() if value not in (None, "")}
+        lines += [*wrap(", ".join(f"{name} {value}" for name, value in known.items()), WIDTH), "", self.summary]
         return "\n".join(lines)
+
+    @property
+    def summary(self) -> str:
+        """How many verdicts of each kind, in a sentence."""
+        verdicts = [row.verdict for row in self.rows if row.verdict]
+        counts = [f"{verdicts.count(verdict)} {words}" for verdict, words in WORDS.items() if verdict in verdicts]
+        return f"Of {len(verdicts)} verdicts {', '.join(counts)}."
 
     def as_json(self) -> dict[str, Any]:
         """For another program; times in seconds."""
@@ -55,14 +61,13 @@ class Report:
             "provenance": self.provenance, "passes": self.passes, "rows": [row.as_json() for row in self.rows],
         }  # fmt: skip
         if self.times is not None:
-            calibration = self.times.calibration
             found["times"] = {
                 "median_error": self.times.error, "aa_error": self.times.aa_error, "verdict": self.times.verdict,
-                "compute_slowdown": calibration.compute_slowdown,
-                "all_reduce_s": {str(size): value for size, value in calibration.all_reduce_s.items()},
-                "quantities": [{"name": q.name, "predicted_s": q.predicted_s, "measured_s": q.measured_s,
-                                "error": q.error, "spread": q.spread, "rounds_s": q.rounds_s}
-                               for q in self.times.quantities],
+                "compute_slowdown": self.times.compute_slowdown,
+                "calibrated_all_reduce_s": [{str(size): value for size, value in calibration.all_reduce_s.items()}
+                                            for calibration in self.times.calibrations],
+                "quantities": [{"name": q.name, "error": q.error, "spread": q.spread, "predicted_s": q.predicted,
+                                "measured_s": q.measured} for q in self.times.quantities],
             }  # fmt: skip
         return found
 
@@ -80,7 +85,7 @@ def provenance(*, world_sizes: Sequence[int], threads: int, repeats: str, spread
     found: dict[str, Any] = {
         "torch": _version("torch"), "python": platform.python_version(), "backend": "gloo over loopback",
         "device": device_name(), "system": f"{platform.system()} {platform.machine()}", "cores": cores(),
-        "threads": threads, "ranks": f"{min(world_sizes)} to {max(world_sizes)}",
+        "threads": threads, "ranks": "2" if len(world_sizes) == 1 else f"{min(world_sizes)} to {max(world_sizes)}",
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"), "commit": commit(), "repeats": repeats,
         "spread": None if spread is None else round(spread, 4),
     }  # fmt: skip

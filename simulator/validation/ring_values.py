@@ -72,23 +72,19 @@ def simulate_ring(own: Sequence[Any]) -> Simulated:
 
 
 def compare(records: Sequence[Sequence[RingRecord]]) -> list[Row]:
-    """A row for each dtype, all sizes together; and one that the result is dist.all_reduce's."""
+    """One row for the bits of all sends and results, and one that the result is dist.all_reduce's."""
     n = len(records)
-    rows = []
+    simulated: dict[str, object] = {}
+    measured: dict[str, object] = {}
     errors: dict[str, float] = {}
-    for dtype in DTYPES:
-        simulated: dict[str, object] = {}
-        measured: dict[str, object] = {}
-        for ranks in zip(*records, strict=True):
-            case = ranks[0].case
-            if case.dtype == dtype:
-                own = [np.frombuffer(rank.own, dtype) for rank in ranks]
-                _collect(simulated, simulate_ring(own), case)
-                _collect(measured, _measured(ranks), case)
-                errors |= _rounding_errors(own, ranks)
-        rows.append(exact(f"ring of {n}, {dtype}: chunk and bits of every send", simulated, measured))
-    rows.append(rounding(f"ring of {n}: result and dist.all_reduce", errors, "tensors"))
-    return rows
+    for ranks in zip(*records, strict=True):
+        case = ranks[0].case
+        own = [np.frombuffer(rank.own, case.dtype) for rank in ranks]
+        _collect(simulated, simulate_ring(own), case)
+        _collect(measured, _measured(ranks), case)
+        errors |= _rounding_errors(own, ranks)
+    return [exact(f"ring of {n}: bits of every send", simulated, measured, "chunks"),
+            rounding(f"ring of {n}: result and all_reduce", errors, "tensors")]  # fmt: skip
 
 
 def _measured(ranks: Sequence[RingRecord]) -> Simulated:
@@ -98,15 +94,11 @@ def _measured(ranks: Sequence[RingRecord]) -> Simulated:
 
 
 def _collect(into: dict[str, object], found: Simulated, case: RingCase) -> None:
-    dtype = np.dtype(case.dtype)
-
-    def readable(content: bytes) -> tuple[bytes, str]:
-        return content, np.array2string(np.frombuffer(content, dtype), threshold=4)
-
+    where = f"{case.dtype}, {case.elements} elements"
     for (rank, step), (chunk, content) in found.sends.items():
-        into[f"{case.elements} elements, rank {rank}, step {step}"] = _Value(chunk, *readable(content))
+        into[f"{where}, rank {rank}, step {step}"] = _Value(chunk, content, case.dtype)
     for rank, content in enumerate(found.results):
-        into[f"{case.elements} elements, rank {rank}, result"] = _Value(-1, *readable(content))
+        into[f"{where}, rank {rank}, result"] = _Value(-1, content, case.dtype)
 
 
 @dataclass(frozen=True)
@@ -115,10 +107,11 @@ class _Value:
 
     chunk: int
     content: bytes
-    text: str
+    dtype: str
 
     def __str__(self) -> str:
-        return f"chunk {self.chunk} {self.text}" if self.chunk >= 0 else self.text
+        text = np.array2string(np.frombuffer(self.content, self.dtype), threshold=4)
+        return f"chunk {self.chunk} {text}" if self.chunk >= 0 else text
 
 
 def _rounding_errors(own: Sequence[Any], ranks: Sequence[RingRecord]) -> dict[str, float]:

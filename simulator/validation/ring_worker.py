@@ -10,11 +10,12 @@ Not modelled: segments, as gloo's own ring cuts chunks into them; the values do 
 from typing import Any
 
 import numpy as np
-import torch
-from torch import distributed
 
+from simulator.importers import module_calls as calls
 from simulator.validation.process import Me
 from simulator.validation.records import RingCase, RingRecord, RingStep
+
+torch, distributed = calls.torch(), calls.torch("distributed")
 
 
 def own_values(case: RingCase, rank: int) -> Any:

@@ -56,7 +56,8 @@ class Suite:
         timed = [row for row in self.rows if row not in exact]
         repeats = f"{self.plan.rounds} rounds of {self.plan.steps}" if self.timed else "1"
         spread = None if self.timed is None else self.timed.aa_error
-        facts = provenance(world_sizes=self.world_sizes, threads=1, repeats=repeats, spread=spread)
+        sizes = self.world_sizes if "exact" in self.parts else (2,)
+        facts = provenance(world_sizes=sizes, threads=1, repeats=repeats, spread=spread)
         return Report((*exact, *timed), facts, self.timed, tuple(self.traces))
 
     def _times(self, workers: Workers, show: Callable[[float], None]) -> None:
@@ -71,8 +72,10 @@ class Suite:
         run = Run(self.plan.widths, self.plan.rows, (("bucket_cap_mb", cap),), STEADY + 7)
         steps = measured.measure(workers, run)
         steady = sorted(range(STEADY, run.iterations), key=lambda i: max(s[i].end for s in steps) - steps[0][i].begin)
-        trace = measured.as_trace(steps, (steady[len(steady) // 2],), provenance="DDP on two gloo ranks of this machine")
-        self.traces += [(f"Predicted, cap {cap:g} MiB", times.predict(self.timed.calibration, cap)),
+        trace = measured.as_trace(
+            steps, (steady[len(steady) // 2],), provenance="DDP on two gloo ranks of this machine"
+        )
+        self.traces += [(f"Predicted, cap {cap:g} MiB", self.timed.typical(cap)),
                         (f"Measured, cap {cap:g} MiB", trace)]  # fmt: skip
 
     def _ring(self, n: int) -> Step:

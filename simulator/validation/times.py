@@ -20,7 +20,7 @@ from simulator.engine import Engine
 from simulator.simulate import simulate
 from simulator.trace import Trace
 from simulator.units import mib, percent, seconds
-from simulator.validation.calibration import Calibration, calibrate, slower
+from simulator.validation.calibration import Calibration, all_reduce_of, calibrate, slower, step_of
 from simulator.validation.launch import Progress, Workers
 from simulator.validation.records import Plan, Round, TimesRecord
 from simulator.validation.rows import FAIL, INCONCLUSIVE, NONE, PASS, Row
@@ -30,45 +30,61 @@ MIB = 1 << 20
 ALLOWED_BEYOND_AA = 0.05
 MOST_AA = 0.25
 FULL = Plan(widths=(768,) * 9, rows=64, caps_mb=(1, 6, 25), sizes=(MIB // 4, MIB, 4 * MIB, 16 * MIB),
-            held_out=(2 * MIB, 8 * MIB), rounds=12, steps=5)  # fmt: skip
-QUICK = Plan(FULL.widths, FULL.rows, FULL.caps_mb, FULL.sizes, FULL.held_out, rounds=6, steps=4)
+            held_out=(2 * MIB, 8 * MIB), rounds=16, steps=4)  # fmt: skip
+QUICK = Plan(FULL.widths, FULL.rows, FULL.caps_mb, FULL.sizes, FULL.held_out, rounds=8, steps=3)
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something predicted, with what each round measured."""
+    """Something predicted, in each round from that round's calibration, and measured in each."""
 
     name: str
-    predicted_s: float
-    rounds_s: tuple[float, ...]
+    predicted: tuple[float, ...]
+    """Seconds, a round each."""
+    measured: tuple[float, ...]
+
+    @property
+    def predicted_s(self) -> float:
+        """In the middle of the rounds."""
+        return statistics.median(self.predicted)
 
     @property
     def measured_s(self) -> float:
-        """Over all rounds."""
-        return statistics.median(self.rounds_s)
+        """In the middle of the rounds."""
+        return statistics.median(self.measured)
 
     @property
     def error(self) -> float:
-        """Relative; above 0 if the prediction is too long."""
-        return self.predicted_s / self.measured_s - 1
+        """Relative, in the middle of the rounds; above 0 if the prediction is too long."""
+        return statistics.median(p / m for p, m in zip(self.predicted, self.measured, strict=True)) - 1
 
     @property
     def spread(self) -> float:
         """How far one round lies from the next, in the middle."""
-        return statistics.median(apart(self.rounds_s))
+        return statistics.median(apart(self.measured))
 
 
 @dataclass(frozen=True)
 class Times:
-    """Everything predicted, and the calibration behind it."""
+    """Everything predicted, and the calibrations behind it, a round each."""
 
-    calibration: Calibration
+    calibrations: tuple[Calibration, ...]
     quantities: tuple[Quantity, ...]
+
+    @property
+    def compute_slowdown(self) -> float:
+        """What compute loses of its speed beside an all-reduce, in the middle of the rounds."""
+        return statistics.median(calibration.compute_slowdown for calibration in self.calibrations)
+
+    def typical(self, cap_mb: float) -> Trace:
+        """The predicted step of median length."""
+        traces = sorted((predict(calibration, cap_mb) for calibration in self.calibrations), key=lambda t: t.end_s)
+        return traces[len(traces) // 2]
 
     @property
     def aa_error(self) -> float:
         """The machine beside itself: over all quantities and pairs of rounds."""
-        return statistics.median(step for quantity in self.quantities for step in apart(quantity.rounds_s))
+        return statistics.median(step for quantity in self.quantities for step in apart(quantity.measured))
 
     @property
     def error(self) -> float:
@@ -94,22 +110,21 @@ def measure(workers: Workers, plan: Plan, on_progress: Progress | None = None) -
 
 
 def compare(plan: Plan, records: Sequence[TimesRecord]) -> Times:
-    """Predict everything from the calibration and put it beside what was measured."""
-    calibration = calibrate(plan, records)
-    quantities = []
+    """Predict everything from each round's calibration and put it beside what that round measured."""
+    rounds = range(plan.rounds)
+    calibrations = tuple(calibrate(plan, records, number) for number in rounds)
 
-    def add(name: str, predicted_s: float, pick: Callable[[Round], Sequence[float]]) -> None:
-        rounds = tuple(slower(records, pick, (number,)) for number in range(plan.rounds))
-        quantities.append(Quantity(name, predicted_s, rounds))
+    def quantity(name: str, predicted_s: Sequence[float], pick: Callable[[Round], float]) -> Quantity:
+        return Quantity(name, tuple(predicted_s), tuple(slower(records, number, pick) for number in rounds))
 
-    for size in plan.held_out:
-        add(f"all-reduce of {mib(size)}", all_reduce_s(calibration, size), lambda found, size=size: found.all_reduce[size])
+    found = [quantity(f"all-reduce of {mib(size)}", [all_reduce_s(c, size) for c in calibrations], all_reduce_of(size))
+             for size in plan.held_out]  # fmt: skip
     for cap in plan.caps_mb:
-        trace = predict(calibration, cap)
-        buckets = len({span.bucket for span in trace.spans if span.kind == "all_reduce"})
-        count = "1 bucket" if buckets == 1 else f"{buckets} buckets"
-        add(f"DDP step, cap {cap:g} MiB ({count})", trace.end_s, lambda found, cap=cap: found.ddp[cap])
-    return Times(calibration, tuple(quantities))
+        traces = [predict(calibration, cap) for calibration in calibrations]
+        buckets = len({span.bucket for span in traces[0].spans if span.kind == "all_reduce"})
+        name = f"DDP step, cap {cap:g} MiB ({buckets} bucket{'s' if buckets > 1 else ''})"
+        found.append(quantity(name, [trace.end_s for trace in traces], step_of(cap)))
+    return Times(calibrations, tuple(found))
 
 
 def predict(calibration: Calibration, cap_mb: float) -> Trace:

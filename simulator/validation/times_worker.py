@@ -1,26 +1,31 @@
 """Calibration and measurement on real ranks, in turns. Runs in worker processes.
 
-A round does everything once: all-reduces by size, plain steps without DDP (layer by layer, and as a whole), plain steps
-with an all-reduce underway, and DDP steps under each bucket cap. The next round does it again, so that a machine that
-slows down slows all of it, and so that two rounds say how far two measurements of the same thing lie apart.
+A round does everything once: all-reduces by size, steps without DDP (layer by layer, and as a whole), the same with an
+all-reduce beside them, and DDP steps under each bucket cap. The next round does it again, so that a machine that slows
+down slows all of it, and so that two rounds say how far two measurements of the same thing lie apart.
+
+Each is a block of repeats without a pause, of which the mean counts: means of parts add up to the mean of the whole,
+medians do not when now and then another program takes a core. A process that pauses would also be favoured by the
+system's scheduler.
 
 Not modelled: CUDA; models that are not a chain of layers.
 """
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-import torch
-from torch import distributed
-from torch.nn.parallel import DistributedDataParallel
-
+from simulator.importers import module_calls as calls
 from simulator.importers.module import describe
 from simulator.importers.module_clock import Clock, time_step
 from simulator.presets.facts import to_json
 from simulator.validation.modules import chain
 from simulator.validation.process import Me
 from simulator.validation.records import Plan, Round, TimesRecord
+
+torch, distributed = calls.torch(), calls.torch("distributed")
+DistributedDataParallel = calls.torch("nn.parallel").DistributedDataParallel
 
 
 class _Session:
@@ -46,10 +51,13 @@ class _Session:
             for _ in range(3):  # the buckets are rebuilt in the second
                 self.ddp_step(cap)
 
-    def forward_backward(self) -> None:
+    def compute(self) -> None:
+        """Forward, loss and backward without DDP."""
+        self.optimizer.zero_grad()
         self.module(self.inputs).pow(2).mean().backward()
 
     def ddp_step(self, cap: float) -> None:
+        """One iteration under DDP."""
         ddp, optimizer = self.wrapped[cap]
         optimizer.zero_grad()
         ddp(self.inputs).pow(2).mean().backward()
@@ -57,59 +65,65 @@ class _Session:
 
     def copy(self) -> None:
         """As the Reducer does: times 1/N into the bucket, and a copy back."""
-        place = 0
-        for gradient in self.gradients:
-            part = self.flat[place : place + gradient.numel()].view_as(gradient)
+        parts = [
+            part.view_as(g) for part, g in zip(self.flat.split([g.numel() for g in self.gradients]), self.gradients)
+        ]
+        for gradient, part in zip(self.gradients, parts):
             torch.mul(gradient, 0.5, out=part)
-            place += gradient.numel()
-        place = 0
-        for gradient in self.gradients:
-            gradient.copy_(self.flat[place : place + gradient.numel()].view_as(gradient))
-            place += gradient.numel()
+        for gradient, part in zip(self.gradients, parts):
+            gradient.copy_(part)
+
+    def reduce(self) -> None:
+        """All gradients' bytes."""
+        distributed.all_reduce(self.flat)
 
     def both(self) -> None:
-        """A plain step with an all-reduce underway."""
+        """Compute with an all-reduce beside it."""
         work = distributed.all_reduce(self.flat, async_op=True)
-        self.forward_backward()
+        self.compute()
         work.wait()
 
+    def layer_times(self) -> list[float]:
+        """One step, layer by layer."""
+        times = time_step(self.module, self.inputs, lambda out: out.pow(2).mean(), range(self.layers), self.layers,
+                          self.clock, hold=False)  # fmt: skip
+        return list(times.device)
+
     def round(self) -> Round:
-        plan, found = self.plan, Round()
+        """Everything once."""
+        steps = self.plan.steps
+        found = Round(barrier=_block(distributed.barrier, 3 * steps))
         for size, buffer in self.buffers.items():
-            found.all_reduce[size] = _times(lambda buffer=buffer: distributed.all_reduce(buffer), 3 * plan.steps)
-        for _ in range(plan.steps):
-            distributed.barrier()
-            times = time_step(self.module, self.inputs, lambda out: out.pow(2).mean(), range(self.layers), self.layers,
-                              self.clock, hold=False)  # fmt: skip
-            found.layers.append(list(times.device))
-            found.plain += _times(self.forward_backward, 1, self.optimizer.zero_grad)
-            found.optimizer += _times(self.optimizer.step, 1)
-            found.copies += _times(self.copy, 1)
-            found.busy_alone += _times(self.forward_backward, 1, self.optimizer.zero_grad)
-            found.busy_both += _times(self.both, 1, self.optimizer.zero_grad)
-            found.reduce_alone += _times(lambda: distributed.all_reduce(self.flat), 1)
-        for cap in plan.caps_mb:
-            found.ddp[cap] = []
-        for cap in plan.caps_mb:
-            self.ddp_step(cap)
-            found.ddp[cap] += _times(lambda cap=cap: self.ddp_step(cap), plan.steps, apart=False)
+            found.all_reduce[size] = _block(partial(distributed.all_reduce, buffer), 3 * steps)
+        found.layers = [sum(slot) / steps for slot in zip(*(self.layer_times() for _ in range(steps)))]
+        found.compute = _block(_and_wait(self.compute), steps)
+        found.reduce = _block(self.reduce, steps)
+        found.both = _block(self.both, steps)
+        found.copies = _block(_and_wait(self.copy), steps)
+        found.optimizer = _block(_and_wait(self.optimizer.step), steps)
+        for cap in self.plan.caps_mb:
+            found.ddp[cap] = _block(partial(self.ddp_step, cap), steps)
         return found
 
 
-def _times(work: Callable[[], Any], repeats: int, before: Callable[[], Any] | None = None, *,
-           apart: bool = True) -> list[float]:  # fmt: skip
-    """Seconds of each repeat; all ranks begin together."""
-    found = []
-    distributed.barrier()
-    for _ in range(repeats):
-        if before is not None:
-            before()
-        if apart:
-            distributed.barrier()
-        start = time.perf_counter()
+def _and_wait(work: Callable[[], Any]) -> Callable[[], None]:
+    """With a barrier behind, so that every repeat waits for the slower rank, as a DDP step does."""
+
+    def both() -> None:
         work()
-        found.append(time.perf_counter() - start)
-    return found
+        distributed.barrier()
+
+    return both
+
+
+def _block(work: Callable[[], Any], repeats: int) -> float:
+    """Seconds of one of so many repeats without a pause; one more, before them, does not count."""
+    work()
+    distributed.barrier()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    return (time.perf_counter() - start) / repeats
 
 
 def run(me: Me, plan: Plan) -> TimesRecord:

@@ -11,15 +11,14 @@ threads is not on its way yet.
 import time
 from typing import Any
 
-import torch
-from torch import distributed
-from torch.nn.parallel import DistributedDataParallel
-
 from simulator.importers import module_calls as calls
 from simulator.importers.module_recorder import Graph, sequence_number
 from simulator.validation import modules
 from simulator.validation.process import Me
 from simulator.validation.records import BucketTimes, Run, Step
+
+torch, distributed = calls.torch(), calls.torch("distributed")
+DistributedDataParallel = calls.torch("nn.parallel").DistributedDataParallel
 
 
 class Recorder:
