@@ -12,8 +12,8 @@ memory go, the copy in stays (with zero_grad(set_to_none=True), torch's default)
 Sources: torch/nn/parallel/distributed.py (forward, _pre_forward, _sync_buffers), reducer.cpp (mark_variable_ready,
 mark_bucket_ready, finalize_backward).
 
-Not modelled: communication hooks, join, no_sync, SyncBatchNorm, mixed_precision; host threads of unequal speed; the
-copies of outputs that find_unused_parameters makes.
+Not modelled: the collectives that torch issues even for one rank; communication hooks, join, no_sync, SyncBatchNorm,
+mixed_precision; host threads of unequal speed; the copies of outputs that find_unused_parameters makes.
 """
 
 from dataclasses import dataclass, field
@@ -74,7 +74,7 @@ class _Round:
         sizes: dict[str, int] = {}
         tensors = len(model.trained_parameters)
         if rebuild_iteration(options) == iteration:
-            sizes = {"bucket order": 4 * (tensors + 1), "bucket sizes": 4 * (len(buckets) + 1)}
+            sizes = {"bucket order": 4 * (tensors + 1), "bucket sizes": 4 * len(buckets)}
         if strategy.forward_sync_buffers:
             for buffer in model.buffers:
                 name = f"buffers ({buffer.dtype})"

@@ -122,15 +122,15 @@ def _describe(
             "every parameter with requires_grad must take part in the loss, or DDP waits for it",
             "Set requires_grad = False, or pass allow_unused=True, and find_unused_parameters=True to DDP")  # fmt: skip
     owned: list[list[str]] = [[] for _ in names]
-    for key in (*unused, *second.ready):
-        owned[second.owner.get(key, len(names) - 2)].append(key)
+    for key in (*second.ready, *unused):
+        owned[second.owner.get(key, 0)].append(key)
     *layers, after = (
         _layer(few, many, low, high, tuple(own))
         for few, many, own in zip(first.stretches, second.stretches, owned, strict=True)
     )
     facts = ModelFacts(
         name=name, parameters=tuple(second.parameters.values()), layers=tuple(layers),
-        ready_order=(*unused, *second.ready),
+        ready_order=(*second.ready, *unused),
         buffers=tuple(Parameter(key, tuple(b.shape), calls.dtype(b), False) for key, b in module.named_buffers()),
         input_bytes_per_sample=second.input_bytes // high, output_bytes_per_sample=second.output_bytes // high,
         loss=after, unused=unused,

@@ -92,6 +92,7 @@ class _Process:
         """How the process ended, in words."""
         with suppress(subprocess.TimeoutExpired):
             status = self.popen.wait(timeout=GRACE_S)
+            self._kill_group()  # now: later its number may be another's
             if status >= 0:
                 return f"exited with status {status}"
             try:
@@ -116,9 +117,13 @@ class _Process:
 
     def kill(self) -> None:
         """The process, and whatever it started."""
+        if self.popen.returncode is None:
+            self._kill_group()
+        self.connection.close()
+
+    def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.popen.pid, signal.SIGKILL)
-        self.connection.close()
 
     def bury(self) -> None:
         """Wait for the end of a killed process."""

@@ -79,6 +79,7 @@ class _Rank:
         """Each layer's backward and the copy after it; returns the end of the last."""
         names = [*(name for name, _ in step.layers), "loss"]
         order = sorted(step.backwards, key=lambda found: found[1])
+        order[0] = order[0][0], step.backward_begin
         last_ready = max([step.backward_begin, *step.ready.values()])
         ends = [begin for _, begin in order[1:]]
         ends.append(max(last_ready, *(bucket.ready for bucket in step.buckets), order[-1][1]))

@@ -7,8 +7,6 @@ import sys
 import time
 from typing import TextIO
 
-from simulator.units import three_digits
-
 WIDTH = 24
 
 
@@ -36,7 +34,7 @@ class Bar:
             return
         now = min(1.0, (self.done + fraction * self.part[1]) / self.total)
         elapsed = time.monotonic() - self.begin
-        left = f", {three_digits(round(elapsed * (1 - now) / now))} s left" if now > 0.03 else ""
+        left = f", {round(elapsed * (1 - now) / now)} s left" if now > 0.03 else ""
         filled = round(now * WIDTH)
         self._write(f"[{'#' * filled}{'.' * (WIDTH - filled)}] {now:4.0%}{left}  {self.part[0]}")
 

@@ -20,6 +20,8 @@ from simulator.views.text import timeline
 from simulator.views.words import wrap
 
 WIDTH = 80
+ERRORS = ("Times are medians over the rounds, and so are errors and spreads: of simulated / measured - 1 within a round, "
+          "and of measured / measured - 1 between a round and the next. ")  # fmt: skip
 WORDS = {PASS: "pass", FAIL: "fail", INCONCLUSIVE: "say nothing (the machine is too busy)"}
 
 
@@ -43,7 +45,7 @@ class Report:
         for name, trace in self.traces:
             lines += [name, timeline(trace, width=WIDTH), ""]
         if self.times is not None:
-            lines += wrap(overlap_words(self.times.compute_slowdown), WIDTH)
+            lines += wrap(ERRORS + overlap_words(self.times.compute_slowdown), WIDTH)
         known = {name: value for name, value in self.provenance.items() if value not in (None, "")}
         lines += [*wrap(", ".join(f"{name} {value}" for name, value in known.items()), WIDTH), "", self.summary]
         return "\n".join(lines)

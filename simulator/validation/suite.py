@@ -24,6 +24,7 @@ class Suite:
     quick: bool = False
     parts: tuple[str, ...] = ("exact", "times")
     rows: list[Row] = field(default_factory=list)
+    """The exact ones."""
     timed: times.Times | None = None
     traces: list[tuple[str, Trace]] = field(default_factory=list)
 
@@ -41,7 +42,7 @@ class Suite:
         """Name, about how many seconds, and what to do; times first, while there are only two processes."""
         found: list[tuple[str, float, Step]] = [("starting two ranks", 4.0, _start)]
         if "times" in self.parts:
-            found.append(("times, round by round", 0.4 * self.plan.rounds * self.plan.steps, self._times))
+            found.append(("times, round by round", 0.55 * self.plan.rounds * self.plan.steps, self._times))
             found.append(("a step with its timeline", 2.0, self._timeline))
         if "exact" in self.parts:
             cases = ddp_values.QUICK_CASES if self.quick else ddp_values.CASES
@@ -52,18 +53,16 @@ class Suite:
 
     def report(self) -> Report:
         """After all steps: exact rows first."""
-        exact = [row for row in self.rows if row.simulated_value is None and not row.quantity.startswith("times")]
-        timed = [row for row in self.rows if row not in exact]
+        timed = [] if self.timed is None else times.rows(self.timed)
         repeats = f"{self.plan.rounds} rounds of {self.plan.steps}" if self.timed else "1"
         spread = None if self.timed is None else self.timed.aa_error
         sizes = self.world_sizes if "exact" in self.parts else (2,)
         facts = provenance(world_sizes=sizes, threads=1, repeats=repeats, spread=spread)
-        return Report((*exact, *timed), facts, self.timed, tuple(self.traces))
+        return Report((*self.rows, *timed), facts, self.timed, tuple(self.traces))
 
     def _times(self, workers: Workers, show: Callable[[float], None]) -> None:
         records = times.measure(workers, self.plan, lambda rank, done: None if rank else show(done))
         self.timed = times.compare(self.plan, records)
-        self.rows += times.rows(self.timed)
 
     def _timeline(self, workers: Workers, show: Callable[[float], None]) -> None:
         """The step of median length of a few, beside its prediction."""

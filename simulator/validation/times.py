@@ -30,7 +30,7 @@ MIB = 1 << 20
 ALLOWED_BEYOND_AA = 0.05
 MOST_AA = 0.25
 FULL = Plan(widths=(768,) * 9, rows=64, caps_mb=(1, 6, 25), sizes=(MIB // 4, MIB, 4 * MIB, 16 * MIB),
-            held_out=(2 * MIB, 8 * MIB), rounds=16, steps=4)  # fmt: skip
+            held_out=(2 * MIB, 8 * MIB), rounds=24, steps=4)  # fmt: skip
 QUICK = Plan(FULL.widths, FULL.rows, FULL.caps_mb, FULL.sizes, FULL.held_out, rounds=8, steps=3)
 
 

@@ -149,9 +149,10 @@ def test_a_killed_rank_ends_all_within_seconds(own: Workers) -> None:
     assert caught.value.failures[0].rank == 1
     assert "Rank 1 was ended by signal 9 (SIGKILL).\n    the last words" in str(caught.value)
     assert watch.gone()
+    children = []
     with pytest.raises(WorkerError, match="Rank 0 exited with status 3"):
-        own.run(worker("exits"), 3, world_size=2)
-    assert own.pids == ()
+        own.run(worker("exits"), 3, world_size=2, on_progress=lambda _, pid: children.append(pid))
+    assert own.pids == () and soon(lambda: not is_alive(children[0]))
 
 
 def test_a_rank_that_hangs_is_ended_and_the_report_says_where_it_stands(own: Workers) -> None:
