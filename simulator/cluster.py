@@ -128,9 +128,14 @@ class Cluster:
                 f"Give {len(self.devices)} names")  # fmt: skip
         fraction = number(self.copy_fraction, "copy_fraction", exclusive=True)
         require(fraction <= 1.0, f"copy_fraction {fraction:g}", "a copy reaches at most its route", "Use 1 or less")
-        for index in range(1, len(self.devices)):
-            self.route(0, index)
-            self.route(index, 0)
+        names = {device.name for device in self.devices}
+        for device in self.devices:
+            lost = sorted(names - self._reached(device.name))
+            if lost:
+                raise InputError(
+                    f"cluster {self.name!r}: no path from {device.name} to {lost[0]}. Every device must reach every other "
+                    "without passing through a third. Add links, or a switch that joins them."
+                )
 
     @property
     def world_size(self) -> int:
@@ -179,6 +184,19 @@ class Cluster:
         if source == target:
             return Route((), 0.0, float("inf"))
         return self.endpoint_route(self.devices[source].name, self.devices[target].name)
+
+    def _reached(self, source: str) -> set[str]:
+        """Every node that a device reaches without passing through another device."""
+        barred = {device.name for device in self.devices}
+        found, frontier = {source}, [source]
+        for node in frontier:
+            if node == source or node not in barred:
+                for index in self._outgoing.get(node, ()):
+                    target = self.links[index].target
+                    if target not in found:
+                        found.add(target)
+                        frontier.append(target)
+        return found
 
     @cached_property
     def _outgoing(self) -> dict[str, list[int]]:

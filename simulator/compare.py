@@ -142,8 +142,8 @@ def compare(base: Scenario, strategies: tuple[DataParallel | DistributedDataPara
             runs[strategy.name] = Run.of(replace(base, strategy=strategy))
     if not runs:
         raise InputError(f"{base.cluster.name}: no strategy can run here. Use DistributedDataParallel instead.")
-    ranks = replace(base, strategy=DistributedDataParallel()).rows
-    single = replace(base, strategy=SingleDevice(), cluster=base.cluster.take(1), batch_per_device=max(ranks),
+    single = replace(base, strategy=SingleDevice(), cluster=base.cluster.take(1),
+                     batch_per_device=-(-base.total_rows // base.world_size),
                      global_batch=None, speed=())  # fmt: skip
     alone = Run.of(single)
     require(alone.step_s > 0, f"model {base.model.name!r} takes 0 s on one device",

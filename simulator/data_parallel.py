@@ -126,10 +126,8 @@ class _Process:
         if not self.others or not piece.nbytes:
             return
         if self.strategy.transport == "peer_copy":
-            for index in self.others:
-                yield memory(index, "replicas", piece.nbytes)
             sizes = dict.fromkeys(self.others, piece.nbytes)
-            yield from self.copies(name, kind, 0, sizes, iteration, outward=True, holds=flat)
+            yield from self.copies(name, kind, 0, sizes, iteration, outward=True, holds=flat, lands="replicas")
             return
         programs = self.library.broadcast(self.engine, piece.nbytes, kind=kind, members=self.used)
         for index in self.used:
@@ -215,8 +213,7 @@ class _Process:
         kept = [*flat, ("gradients", piece.nbytes)]
         if self.strategy.transport == "peer_copy":
             sizes = dict.fromkeys(self.others, piece.nbytes)
-            yield from self.copies(name, "reduce", 0, sizes, iteration, outward=False, holds=flat)
-            yield memory(0, "gradients", piece.nbytes)
+            yield from self.copies(name, "reduce", 0, sizes, iteration, outward=False, holds=flat, keeps=kept[1:])
             return
         programs = self.library.reduce(self.engine, piece.nbytes, kind="reduce", members=self.used)
         for index in self.used:
@@ -234,8 +231,12 @@ class _Process:
         return taken
 
     def copies(self, name: str, kind: str, center: int, sizes: dict[int, int], iteration: int, *, outward: bool,
-               holds: Iterable[tuple[str, int]] = ()) -> Program:  # fmt: skip
-        """Copies between one device and others, one at a time, on the centre's stream between stream barriers."""
+               holds: Iterable[tuple[str, int]] = (), keeps: Iterable[tuple[str, int]] = (),
+               lands: str = "") -> Program:  # fmt: skip
+        """Copies between one device and others, one at a time, on the centre's stream between stream barriers.
+
+        The centre holds memory while they run and keeps some; what goes out lands in that category of the targets.
+        """
         if not sizes:
             return
         build = fan_out if outward else fan_in
@@ -243,10 +244,11 @@ class _Process:
         marks = []
         for index in sizes:
             marks.append((yield launch(Work(self.devices[index].compute, f"reach {name}", "copy",
-                                            after=self.take(index), iteration=iteration))))  # fmt: skip
+                                            after=self.take(index), iteration=iteration,
+                                            allocates=((lands, sizes[index]),) if lands else ()))))  # fmt: skip
         copy = yield launch(Work(self.devices[center].compute, name, kind, program=program,
                                  after=[*marks, *self.take(center)], iteration=iteration, nbytes=sum(sizes.values()),
-                                 allocates=tuple(holds), frees=tuple(holds),
+                                 allocates=(*holds, *keeps), frees=tuple(holds),
                                  torch_function="Scatter.forward" if outward else "Gather.forward"))  # fmt: skip
         for index in sizes:
             self.arrived[index].append(copy)

@@ -102,6 +102,15 @@ class Metrics:
         return length(difference(times, self.compute_intervals[device]))
 
     @property
+    def device_seconds(self) -> dict[str, float]:
+        """The step on the busiest device: it computes, else communicates or waits for that, else waits for a host.
+
+        The three sum up to the step.
+        """
+        compute = length(self.compute_intervals[self.busiest_device])
+        return {"compute": compute, "link": self.exposed_comm_s, "host": self.step_s - compute - self.exposed_comm_s}
+
+    @property
     def overlap(self) -> float:
         """Part of the busiest device's communication during which it computes; 0 without communication."""
         device = self.busiest_device

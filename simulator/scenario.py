@@ -153,6 +153,8 @@ class Scenario:
     """Relative speed of each device; a straggler has less than 1. Empty: all 1."""
 
     def __post_init__(self) -> None:
+        require(isinstance(self.strategy, Strategy), f"strategy {self.strategy!r}", "it must be one of the classes here",
+                "Use DataParallel(), DistributedDataParallel() or SingleDevice()")  # fmt: skip
         whole(self.batch_per_device, "batch_per_device", minimum=1)
         if self.global_batch is not None:
             whole(self.global_batch, "global_batch", minimum=1)
@@ -170,6 +172,9 @@ class Scenario:
                     f"{self.cluster.world_size} devices", "one a device is needed", "Give one number a device")  # fmt: skip
             for value in self.speed:
                 number(value, "speed", exclusive=True)
+        if self.backend.algorithm == "nvls" and not self.cluster.multicast and self.world_size > 1:
+            raise InputError(f"algorithm 'nvls' on {self.cluster.name}: its switch does not add or multicast. "
+                             "Use an NVSwitch of the third generation or later (8xH100), or 'auto'.")  # fmt: skip
         if isinstance(self.strategy, DataParallel):
             require(self.strategy.output_device < self.cluster.world_size,
                     f"output_device {self.strategy.output_device}", f"the cluster has {self.cluster.world_size} devices",

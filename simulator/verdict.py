@@ -2,7 +2,9 @@
 
 DataParallel loses time to three different things, and the sentence tells them apart: the Python thread (replicating
 and launching for all devices under one GIL), GPU 0's link (parameters out, gradients in), GPU 0's memory (outputs,
-gradients and the optimizer pile up on one card). Each is the time on the critical path beyond one device's own step.
+gradients and the optimizer pile up on one card). The seconds are those in which the busiest device does not compute,
+beyond one device's own step: link time is its exposed communication, the rest is the host's. They sum up to the
+difference of the two steps, and hidden communication costs nothing.
 
 Not modelled: what would happen after the cause is removed; simulate that.
 """
@@ -15,7 +17,7 @@ from simulator.units import nbytes, seconds
 SAME = 0.02
 """Steps that differ by less are called equal."""
 
-CAUSES = ("python thread", "GPU 0's link", "GPU 0's memory", "host launches", "all-reduce", "compute")
+CAUSES = ("python thread", "GPU 0's link", "GPU 0's memory", "memory", "host launches", "all-reduce", "compute")
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,10 @@ def fits(run: Run) -> list[bool | None]:
 
 
 def lost_seconds(comparison: Comparison, name: str) -> dict[str, float]:
-    """Seconds of the critical path beyond one device's own step, by what they are spent on."""
-    mine = comparison.runs[name].metrics.critical_seconds
-    alone = comparison.single.metrics.critical_seconds
-    host, link = mine["host"] - alone["host"], mine["communication"] - alone["communication"]
-    return {"host": max(0.0, host), "link": max(0.0, link), "compute": max(0.0, mine["compute"] - alone["compute"])}
+    """Seconds beyond one device's own step, by what they are spent on: compute, link, host. They sum up to it."""
+    mine = comparison.runs[name].metrics.device_seconds
+    alone = comparison.single.metrics.device_seconds
+    return {what: mine[what] - alone[what] for what in mine}
 
 
 def cause(comparison: Comparison, name: str) -> str:
@@ -91,6 +92,11 @@ def verdict(comparison: Comparison) -> Verdict:
     if fits(parallel)[0] is False:
         return _too_full(comparison, parallel, distributed)
     ratio = parallel.step_s / distributed.step_s
+    if False in fits(distributed):
+        english, chinese = _over(distributed, "DDP")
+        return Verdict("DataParallel", 1 / ratio, "memory", f"{english}; DataParallel does, at "
+                       f"{seconds(parallel.step_s)} a step.",
+                       f"{chinese}；DataParallel 放得下，一步 {seconds(parallel.step_s)}。")  # fmt: skip
     slower = "DataParallel" if ratio >= 1 else "DistributedDataParallel"
     why = cause(comparison, slower)
     waits = seconds(_lost(comparison, slower, why))
@@ -104,17 +110,17 @@ def verdict(comparison: Comparison) -> Verdict:
     last = last_zh = ""
     if slower == "DataParallel" and why != "compute":
         exposed = lost_seconds(comparison, "DistributedDataParallel")["link"]
-        last = f", DDP {seconds(exposed)} for all-reduce" if exposed else ", DDP does not wait"
-        last_zh = f"，DDP 等 all-reduce {seconds(exposed)}" if exposed else "，DDP 不必等"
+        last = f", DDP {seconds(exposed)} for all-reduce" if exposed > 0 else ", DDP does not wait"
+        last_zh = f"，DDP 等 all-reduce {seconds(exposed)}" if exposed > 0 else "，DDP 不必等"
     return Verdict(winner, max(ratio, 1 / ratio), why, f"{first}: {_ENGLISH[why].format(lost=waits)}{last}.",
                    f"{first_zh}：{_CHINESE[why].format(lost=waits)}{last_zh}。")  # fmt: skip
 
 
 def _too_full(comparison: Comparison, parallel: Run, distributed: Run) -> Verdict:
     """GPU 0 cannot hold what DataParallel puts there; DDP may or may not fit."""
-    english, chinese = _full(comparison, parallel)
+    english, chinese = _over(parallel, "DataParallel")
     ratio = parallel.step_s / distributed.step_s
-    if all(answer is not False for answer in fits(distributed)):
+    if False not in fits(distributed):
         return Verdict("DistributedDataParallel", ratio, "GPU 0's memory",
                        f"{english}; DDP does, at {seconds(distributed.step_s)} a step.",
                        f"{chinese}；DDP 放得下，一步 {seconds(distributed.step_s)}。")  # fmt: skip
@@ -123,11 +129,13 @@ def _too_full(comparison: Comparison, parallel: Run, distributed: Run) -> Verdic
                    f"{chinese}，DDP 在每张卡上也放不下；若显存够，DDP 快 {ratio:.2f} 倍。")  # fmt: skip
 
 
-def _full(comparison: Comparison, parallel: Run) -> tuple[str, str]:
-    needs = nbytes(parallel.metrics.peak_memory_bytes[0] + parallel.metrics.context_bytes[0])
-    has = nbytes(comparison.base.cluster.devices[0].memory_bytes)
-    return (f"DataParallel does not fit GPU 0's memory ({needs} of {has})",
-            f"DataParallel 超出 0 号卡的显存（需要 {needs}，只有 {has}）")  # fmt: skip
+def _over(run: Run, name: str) -> tuple[str, str]:
+    """That a run does not fit the first device that it overfills."""
+    device = fits(run).index(False)
+    needs = nbytes(run.metrics.peak_memory_bytes[device] + run.metrics.context_bytes[device])
+    has = nbytes(run.scenario.cluster.devices[device].memory_bytes)
+    return (f"{name} does not fit GPU {device}'s memory ({needs} of {has})",
+            f"{name} 超出 {device} 号卡的显存（需要 {needs}，只有 {has}）")  # fmt: skip
 
 
 def _lost(comparison: Comparison, name: str, why: str) -> float:
@@ -139,20 +147,13 @@ def _alone(comparison: Comparison) -> Verdict:
     name = next(iter(comparison.runs))
     run = comparison.runs[name]
     why, speedup = cause(comparison, name), comparison.speedup(name)
-    if why == "GPU 0's memory":
-        english, chinese = _full(comparison, run)
-        return Verdict("neither", speedup, why, f"{english}.", f"{chinese}。")
     short = "DDP" if name == "DistributedDataParallel" else name
     n = comparison.base.world_size
     english = f"{short} on {n} devices is {speedup:.2f}x one device"
     chinese = f"{short} 用 {n} 张卡的加速比为 {speedup:.2f}"
-    full = [device for device, fit in enumerate(fits(run)) if fit is False]
-    if full:
-        needs = nbytes(run.metrics.peak_memory_bytes[full[0]] + run.metrics.context_bytes[full[0]])
-        has = nbytes(run.scenario.cluster.devices[full[0]].memory_bytes)
-        return Verdict("neither", speedup, why,
-                       f"{short} does not fit device {full[0]}'s memory ({needs} of {has}); with more, {english}.",
-                       f"{short} 超出 {full[0]} 号卡的显存（需要 {needs}，只有 {has}）；若显存够，{chinese}。")  # fmt: skip
+    if False in fits(run):
+        over, over_zh = _over(run, short)
+        return Verdict("neither", speedup, why, f"{over}; with more, {english}.", f"{over_zh}；若显存够，{chinese}。")
     if why == "compute":
         return Verdict(name, speedup, why, f"{english}: it waits for little but compute.", f"{chinese}：几乎只在计算。")
     waits = seconds(_lost(comparison, name, why))

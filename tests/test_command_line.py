@@ -161,6 +161,7 @@ def test_the_report_fits_80_columns(
         (["compare", "--iteration", "-1"], "iteration = -1"),
         (["compare", "--optimizer", "adamw"], "Did you mean 'adam'?"),
         (["compare", "--algorithm", "rings"], "Did you mean 'ring'?"),
+        (["compare", "--algorithm", "nvls"], "does not add or multicast"),
         (["compare", "--transport", "p2p"], "Known: nccl, peer_copy"),
         (["compare", "--figure", "step.pdf"], "Known: svg, png"),
         (["compare", "--model", "nowhere.json"], "nowhere.json"),

@@ -176,8 +176,11 @@ def scenarios(draw: st.DrawFn) -> Scenario:
         st.just(SingleDevice()) if n == 1 else st.nothing(),
     ))  # fmt: skip
     least = 1 if isinstance(strategy, DataParallel) else n
+    backend = draw(BACKENDS)
+    if backend.algorithm == "nvls" and not cluster.multicast:
+        backend = replace(backend, algorithm="auto")
     return Scenario(
-        draw(models()), cluster, strategy, draw(BACKENDS),
+        draw(models()), cluster, strategy, backend,
         batch_per_device=draw(st.integers(1, 5)),
         global_batch=draw(st.one_of(st.none(), st.integers(least, 20))),
         optimizer=draw(st.sampled_from(list(OPTIMIZERS.values()))),

@@ -196,7 +196,7 @@ def ethernet(nodes: int, kind: str, bandwidth: float, *, name: str, source: str)
 
 
 def laptop(ranks: int, *, name: str, source: str) -> Cluster:
-    """Processes of one computer that train on its CPU and talk over loopback."""
+    """Processes of one computer that train on its CPU, a core each, and talk over loopback."""
     devices = tuple(Device(f"rank{rank}", "CPU") for rank in range(ranks))
     links = [link for device in devices for link in both_ways(device.name, "loopback", 1.8e9, 0.0, "loopback")]
     return Cluster(name, devices, tuple(links), hosts=("loopback",) * ranks, source=source)
@@ -238,7 +238,8 @@ CLUSTERS: dict[str, Callable[[], Cluster]] = {
     "2x8xH100-8nic": lambda: two_nodes("H100", 450e9, 8, NIC_100G, name="2x8xH100-8nic", source=NETWORK_SOURCE),
     "2xV100-10gbe": lambda: ethernet(2, "V100", ETHERNET_10G, name="2xV100-10gbe",
                                      source="TCP over 10 Gb/s: 1.22 GB/s (BinhangYuan/tc_cluster_setting)"),
-    "laptop": lambda: laptop(4, name="laptop", source="gloo over loopback on 2 cores: 1.8 GB/s, measured, noisy by 10 to 25 %"),
+    "laptop": lambda: laptop(4, name="laptop", source="four cores, one for each rank (torchrun sets OMP_NUM_THREADS=1); gloo over loopback "
+                              "1.8 GB/s, measured on two cores, noisy by 10 to 25 %"),
 }  # fmt: skip
 
 

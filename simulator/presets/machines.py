@@ -91,8 +91,8 @@ MACHINES: dict[str, Machine] = {machine.kind: machine for machine in (
              "TITAN RTX; host constants of the DGX A100"),
     _machine("4090", {"fp32": 82.6e12, "tf32": 82.6e12, "amp": 165.2e12, "bf16": 165.2e12}, 1008e9, _DGX_A100,
              _DGX_A100_LAUNCHES, "RTX 4090; host constants of the DGX A100"),
-    _machine("CPU", {"fp32": 150e9, "bf16": 150e9, "amp": 150e9}, 20e9, Host(), (0.0, 0.0),
-             "two cores of a laptop with AVX2, an order of magnitude; kernels run on the host thread itself",
+    _machine("CPU", {"fp32": 75e9, "bf16": 75e9, "amp": 75e9}, 10e9, Host(), (0.0, 0.0),
+             "one core of a laptop with AVX2, an order of magnitude; kernels run on the host thread itself",
              context_bytes=0),
 )}  # fmt: skip
 

@@ -27,6 +27,16 @@ from simulator.verbs import Program, isend, recv, wait
 CARRIED = ETHERNET_10G / 1.25e9
 DEFAULT_DELAY_MS = 0.05
 FIXED, CENTRAL, SHARDED = "send_recv", "parameter_server_central", "parameter_server_sharded"
+CHAIN = "a chain's slices wait out the delay one after another; TCP sends the next before the last has arrived"
+CAUSES = {
+    "all_reduce, Gloo": "gloo waits for an answer within a step; with a delay that is several",
+    "all_reduce, NCCL": "50 ms of delay: TCP's window bounds what is under way, not the line",
+    "broadcast, Gloo": "at a node of the tree gloo copies, receives and sends in turn",
+    "broadcast, NCCL": CHAIN, "reduce, NCCL": CHAIN, "parameter_server_central": CHAIN,
+    "reduce, Gloo": "a chain stands for gloo's reduce, which is another algorithm",
+    "send_recv, Gloo": "on a slow wire gloo copies while it sends; the preset adds both",
+    "parameter_server_sharded": "many senders into one line lose packets; sharing here is fair and free",
+}  # fmt: skip
 FIXED_BYTES = 64 << 20
 
 
@@ -34,7 +44,7 @@ def families() -> list[Family]:
     """One family; its groups are pattern and library."""
     return [Family("Server against all-reduce", tuple(_rows()), {PREDICTED: 0.30},
                    "TCP windows at delays of 1 to 50 ms; without delay the aim is 0.10", left=left_of("collectives"),
-                   fit="one message of 64 MiB over the provider's line, by NCCL and by gloo")]  # fmt: skip
+                   fit="one message of 64 MiB over the provider's line, by NCCL and by gloo", causes=CAUSES)]  # fmt: skip
 
 
 def _rows() -> Iterator[Prediction]:

@@ -13,13 +13,15 @@ Not modelled: the spread between runs, which most sources do not print.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 FITTED, INTERPOLATED, PREDICTED = "fitted", "interpolated", "predicted"
+LARGE = 0.20
+"""Of an error that must have a cause named."""
 HOWS = (FITTED, INTERPOLATED, PREDICTED)
 DATA = Path(__file__).with_name("data")
 SHARED_WITH_TESTS = Path(__file__).resolve().parents[2] / "tests" / "data" / "published"
@@ -90,6 +92,19 @@ class Family:
     left: tuple[Left, ...] = ()
     fit: str = ""
     """Which rows fixed what."""
+    causes: dict[str, str] = field(default_factory=dict)
+    """Why rows of a group are off by more than LARGE, by the group's name or how it begins."""
+
+    def cause(self, group: str) -> str | None:
+        """The cause that is named for a group; None where there is none."""
+        return next((cause for start, cause in self.causes.items() if group.startswith(start)), None)
+
+    @property
+    def off(self) -> dict[str, list[Prediction]]:
+        """Rows whose error is greater than LARGE, by group."""
+        found = {group: [row for row in self.rows if row.group == group and abs(row.error) > LARGE]
+                 for group in self.groups}  # fmt: skip
+        return {group: rows for group, rows in found.items() if rows}
 
     def errors(self, how: str, group: str | None = None) -> Errors | None:
         """Of the rows used so, of one group or of all."""

@@ -19,7 +19,7 @@ _WORDS = {
         "speedup": "speed-up (same batch per device)", "same": "speed-up (same global batch)", "compute": "compute",
         "comm": "communication", "exposed": "exposed communication", "overlap": "overlap", "sent": "sent, busiest device",
         "first": "peak memory, GPU 0", "others": "peak memory, the others' most", "context": "CUDA context (besides)",
-        "buckets": "buckets, in launch order:", "one": "one device", "full": "does not fit",
+        "buckets": "buckets, in launch order:", "one": "one device", "full": "with the context, more than the device has",
         "impossible": "{name} cannot run here: {reason}.", "unverified": "Not verified on several GPUs: ",
         "path": "The step waits for: ", "batches": "{total} rows in all: DataParallel takes them as one batch, each of "
         "the {n} DDP ranks takes {each}.", "model": "Model:", "cluster": "Cluster:", "library": "Library:",
@@ -31,7 +31,7 @@ _WORDS = {
         "speedup": "加速比（每卡 batch 相同）", "same": "加速比（总 batch 相同）", "compute": "计算", "comm": "通信",
         "exposed": "未被掩盖的通信", "overlap": "计算通信重叠", "sent": "最忙的卡发送", "first": "0 号卡显存峰值",
         "others": "其他卡显存峰值", "context": "CUDA 上下文（另计）", "buckets": "bucket（按发起顺序）：", "one": "单卡",
-        "full": "放不下", "impossible": "{name} 在这里不能运行：{reason}。", "unverified": "未在多张 GPU 上验证：",
+        "full": "连同上下文超出显存", "impossible": "{name} 在这里不能运行：{reason}。", "unverified": "未在多张 GPU 上验证：",
         "path": "这一步在等：", "batches": "共 {total} 个样本：DataParallel 当作一个 batch，{n} 个 DDP rank 各取 {each} 个。",
         "model": "模型：", "cluster": "集群：", "library": "通信库：",
         "sources": "数字从哪里来", "parts": "计算 {compute}，通信 {communication}，主机 {host}",
@@ -110,18 +110,19 @@ def _numbers(comparison: Comparison, words: dict[str, str]) -> list[str]:
     row("exposed", "0 s", [seconds(run.metrics.exposed_comm_s) for run in runs])
     row("overlap", "", [percent(run.metrics.overlap) for run in runs])
     row("sent", "0 B", [nbytes(max(run.metrics.bytes_by_device("sent"))) for run in runs])
-    row("first", _peak(single, 0, words), [_peak(run, 0, words) for run in runs])
-    row("others", "", [max((_peak_key(run, d, words) for d in range(1, run.scenario.world_size)), default=(0, ""))[1]
+    row("first", _peak(single, 0), [_peak(run, 0) for run in runs])
+    row("others", "", [max((_peak_key(run, d) for d in range(1, run.scenario.world_size)), default=(0, ""))[1]
                        for run in runs])  # fmt: skip
     row("context", nbytes(single.metrics.context_bytes[0]), [nbytes(run.metrics.context_bytes[0]) for run in runs])
+    full = ["", f"* {words['full']}"] if any("*" in cell for line in table for cell in line) else []
     widths = [max(columns(line[column]) for line in table) for column in range(len(table[0]))]
-    return ["  ".join(pad(cell, widths[i], right=i > 0) for i, cell in enumerate(line)).rstrip() for line in table]
+    return ["  ".join(pad(cell, widths[i], right=i > 0) for i, cell in enumerate(line)).rstrip() for line in table] + full
 
 
-def _peak(run: Run, device: int, words: dict[str, str]) -> str:
-    return _peak_key(run, device, words)[1]
+def _peak(run: Run, device: int) -> str:
+    return _peak_key(run, device)[1]
 
 
-def _peak_key(run: Run, device: int, words: dict[str, str]) -> tuple[int, str]:
+def _peak_key(run: Run, device: int) -> tuple[int, str]:
     peak = run.metrics.peak_memory_bytes[device]
-    return peak, nbytes(peak) + (f" ({words['full']})" if fits(run)[device] is False else "")
+    return peak, nbytes(peak) + ("*" if fits(run)[device] is False else "")
