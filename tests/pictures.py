@@ -1,11 +1,8 @@
 """The README's pictures, made again: `make pictures`.
 
-They come from the running app in a headless Chromium and from the command line's own figure.
+They come from the running app in a headless Chromium.
 """
 
-from pathlib import Path
-
-from simulator.__main__ import main as command_line
 from tests.browser.harness import ROOT, app_server, chromium
 
 PICTURES = ROOT / ".github" / "pictures"
@@ -27,12 +24,6 @@ def main() -> None:
             page.wait_for_timeout(1000)
             page.screenshot(path=PICTURES / f"{name}.png")
             context.close()
-    figure(PICTURES / "timeline.svg")
-
-
-def figure(path: Path) -> None:
-    """The timeline of ResNet-50 on eight V100 behind PCIe."""
-    assert command_line(["compare", "--json", "--figure", str(path)]) == 0
 
 
 if __name__ == "__main__":
