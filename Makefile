@@ -8,7 +8,7 @@ LIGHT := $(VENV)/.light
 TESTED := $(VENV)/.tested
 
 .DEFAULT_GOAL := help
-.PHONY: help app test validate lint bench pictures clean
+.PHONY: help app test validate published lint bench pictures clean
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1|\2/' | awk -F'|' '{printf "%-18s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ lint: $(TESTED)  ## ruff and mypy
 
 validate: $(TESTED)  ## run real torch.distributed processes here and print how far off the simulator is
 	$(BIN)/python -m simulator.validation
+
+published: $(LIGHT)  ## predict published measurements and print the errors by family
+	$(BIN)/python -m simulator.validation published
 
 bench: $(LIGHT)  ## print how fast it is, beside the figures of other simulators
 	$(BIN)/python -m tests.bench

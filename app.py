@@ -11,7 +11,7 @@ PAGES = Path(__file__).parent / "simulator" / "app_pages"
 
 st.set_page_config(page_icon=str(PAGES / "icon.svg"), layout="wide")
 language = choose_language()
-dress(language)
+dress()
 st.navigation([
     st.Page(PAGES / "question.py", title=text("question_page", language), url_path="question", default=True),
     st.Page(PAGES / "bench.py", title=text("bench_page", language), url_path="bench"),

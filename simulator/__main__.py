@@ -1,9 +1,11 @@
 """The command line: `python -m simulator compare | network | buckets | topology | nccl-tests | list`.
 
-Exit status 0, or 2 with one line on standard error when an input breaks a rule.
+Exit status 0; 2 with one line on standard error when an input breaks a rule; 1 when the output cannot be written.
+Files that a command writes are named on standard error.
 """
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -14,18 +16,40 @@ from pathlib import Path
 from simulator.buckets import BucketOptions
 from simulator.errors import InputError
 
+DEFAULT_BATCH = 32
+"""Rows per device."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
-    options = _parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # µ on a terminal that knows only ASCII
     try:
-        options.run(options)
+        try:
+            options = _parser().parse_args(arguments)
+            options.run(options)
+        finally:
+            sys.stdout.flush()
     except InputError as problem:
-        print(f"error: {problem}", file=sys.stderr)
+        _say(f"error: {problem}")
         return 2
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence()
+    except OSError as problem:
+        _silence()
+        _say(f"error: {problem.strerror or problem}: the output could not be written. Write it elsewhere or make room.")
+        return 1
     return 0
+
+
+def _say(line: str) -> None:
+    """One line on standard error; what a terminal would obey instead of show is escaped."""
+    print("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in line), file=sys.stderr)
+
+
+def _silence() -> None:
+    """Let nothing more be written to standard output, which would fail again when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,10 +89,11 @@ def _add_compare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="resnet50", help="a preset's name, or a profile (*.json)")
     parser.add_argument("--cluster", default="8xV100-pcie", help="a preset's name")
     parser.add_argument("--devices", type=int, help="use only the first so many devices")
-    parser.add_argument("--batch", type=int, default=32, help="rows per device; DataParallel gets N times as many")
-    parser.add_argument("--global-batch", type=int, help="rows in all, for both strategies")
+    rows = parser.add_mutually_exclusive_group()
+    rows.add_argument("--batch", type=int, help="rows per device (default 32); DataParallel gets N times as many")
+    rows.add_argument("--global-batch", type=int, help="rows in all, for both strategies")
     parser.add_argument("--iteration", type=int, default=3, help="which iteration; 0 is the first (default: steady)")
-    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--precision", help="fp32 (default), amp, ...; a profile has its own")
     parser.add_argument("--optimizer", default="momentum", help="none, sgd, momentum or adam")
     parser.add_argument("--algorithm", default="auto", help="auto, ring, tree or nvls")
     parser.add_argument("--serial", action="store_true", help="no overlap: all-reduce after the whole backward")
@@ -91,24 +116,33 @@ def _compare(options: argparse.Namespace) -> None:
     from simulator.presets.build import build_scenario
     from simulator.scenario import DataParallel, DistributedDataParallel
 
+    _check_files(options)
     base = build_scenario(
-        options.model, options.cluster, devices=options.devices, batch_per_device=options.batch,
+        options.model, options.cluster, devices=options.devices,
+        batch_per_device=DEFAULT_BATCH if options.batch is None else options.batch,
         global_batch=options.global_batch, optimizer=options.optimizer, algorithm=options.algorithm,
-        serial=options.serial, inputs=options.inputs, iterations=(options.iteration,), precision=options.precision,
+        serial=options.serial, inputs=options.inputs, iterations=(options.iteration,),
+        precision="fp32" if options.precision is None else options.precision,
         construction=options.construction, set_to_none=not options.keep_gradients,
     )  # fmt: skip
+    own = base.model.precision
+    if options.precision not in (None, own) and options.model.endswith(".json"):
+        raise InputError(f"--precision {options.precision} with {options.model}, whose precision is {own!r}: a profile's "
+                         "times hold for one precision. Leave --precision out, or give another profile.")  # fmt: skip
     comparison = compare(base, (
         DataParallel(options.transport, loss_inside=options.loss_inside),
         DistributedDataParallel(_bucket_options(options), options.gradient_as_bucket_view),
     ))  # fmt: skip
-    if options.chrome_trace:
+    if options.chrome_trace is not None:
         from simulator.views.chrome_trace import write_comparison
 
         write_comparison(comparison, Path(options.chrome_trace))
-    if options.figure:
+        _say(f"wrote {options.chrome_trace}")
+    if options.figure is not None:
         from simulator.views.comparison_figure import save_comparison
 
         save_comparison(comparison, Path(options.figure), options.language)
+        _say(f"wrote {options.figure}")
     if options.json:
         print(json.dumps(comparison.as_json(), allow_nan=False))
         return
@@ -116,6 +150,18 @@ def _compare(options: argparse.Namespace) -> None:
 
     colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
     print(comparison_text(comparison, language=options.language, colour=colour))
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """What cannot be written is said before the simulation takes its time."""
+    if options.chrome_trace is not None:
+        from simulator.views.chrome_trace import check_trace_file
+
+        check_trace_file(options.chrome_trace)
+    if options.figure is not None:
+        from simulator.views.save import check_figure
+
+        check_figure(options.figure)
 
 
 def _network(options: argparse.Namespace) -> None:

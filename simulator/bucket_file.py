@@ -21,13 +21,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simulator.buckets import BucketOptions, buckets_at, in_ready_order, trained
+from simulator.buckets import BucketOptions, buckets_at, rebuild_iteration, trained
 from simulator.errors import InputError, require, unknown, whole
-from simulator.model import DTYPE_BYTES, Parameter
+from simulator.model import DTYPE_BYTES, Parameter, check_ready_order, check_ties, in_words
 
 FORMAT = 'Give {"params": [{"name", "shape", "dtype", "requires_grad"}, ...]}, see `simulator/bucket_file.py`'
-MOST_REPEATS = 1_000_000
+MOST_REPEATS = 100_000
 DEFAULT_ITERATIONS = 3
+MOST_ITERATIONS = 10_000
+MOST_SIZES = 5_000_000
+"""In all iterations together: what a list of them may hold."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class ParameterTable:
 def read_parameter_table(path: str | Path) -> ParameterTable:
     """Read a file. Raises InputError, whose message begins with the file's name."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read: {reason}. Give a JSON file with a table of parameters.") from error
@@ -63,33 +66,21 @@ def parameter_table(content: object) -> ParameterTable:
     if isinstance(params, dict):
         parameters = _repeated(params)
     else:
-        given = f"params is a {type(params).__name__}"
+        given = f"params is {in_words(params)}"
         require(isinstance(params, list), given, "a list or an object is needed", FORMAT)
         parameters = tuple(_parameter(entry, f"params[{position}]") for position, entry in enumerate(params))
-    known: dict[str, Parameter] = {}
-    for parameter in parameters:
-        given = f"parameter {parameter.name!r}"
-        require(parameter.name not in known, given, "a name must not occur twice", "Rename one of them")
-        if parameter.tied_to is not None:
-            first = known.get(parameter.tied_to)
-            require(first is not None and first.tied_to is None, f"{given} is tied to {parameter.tied_to!r}",
-                    "that must be the name of an earlier entry that is not tied itself",
-                    "Name the entry under which the tensor was registered first")  # fmt: skip
-            require(first is not None and (first.shape, first.dtype) == (parameter.shape, parameter.dtype),
-                    f"{given} is tied to {parameter.tied_to!r}", "one tensor has one shape and one dtype",
-                    "Make both entries agree")  # fmt: skip
-        known[parameter.name] = parameter
+    check_ties(parameters)
     ready_order = content.get("ready_order")
     if ready_order is None:
         return ParameterTable(parameters)
     require(isinstance(ready_order, list) and all(isinstance(name, str) for name in ready_order), "ready_order",
             "a list of names is needed", "Leave it out to use the reverse order of registration")  # fmt: skip
-    in_ready_order(trained(parameters), ready_order)
+    check_ready_order(ready_order, {parameter.name for parameter in trained(parameters)}, "ready_order")
     return ParameterTable(parameters, tuple(ready_order))
 
 
 def _fields(entry: object, where: str, needed: Sequence[str]) -> Mapping[str, object]:
-    require(isinstance(entry, dict), f"{where} is a {type(entry).__name__}", "an object is needed", FORMAT)
+    require(isinstance(entry, dict), f"{where} is {in_words(entry)}", "an object is needed", FORMAT)
     assert isinstance(entry, dict)
     missing = [key for key in needed if key not in entry]
     require(not missing, f"{where} has no {', '.join(map(repr, missing))}", f"it needs {', '.join(needed)}", FORMAT)
@@ -97,18 +88,18 @@ def _fields(entry: object, where: str, needed: Sequence[str]) -> Mapping[str, ob
 
 
 def _text(value: object, where: str) -> str:
-    require(isinstance(value, str), f"{where} = {value!r}", "text is needed", "Put it in quotes")
+    require(isinstance(value, str), f"{where} is {in_words(value)}", "text is needed", "Put it in quotes")
     assert isinstance(value, str)
     return value
 
 
 def _flag(value: object, where: str) -> bool:
-    require(isinstance(value, bool), f"{where} = {value!r}", "true or false is needed", f"Change {where}")
+    require(isinstance(value, bool), f"{where} is {in_words(value)}", "true or false is needed", f"Change {where}")
     return bool(value)
 
 
 def _shape(value: object, where: str) -> tuple[int, ...]:
-    require(isinstance(value, list), f"{where} = {value!r}", "a list of sizes is needed", "Write it like [64, 3, 7, 7]")
+    require(isinstance(value, list), f"{where} is {in_words(value)}", "a list of sizes is needed", "Write it like [64, 3, 7, 7]")
     assert isinstance(value, list)
     return tuple(whole(size, f"a size in {where}") for size in value)
 
@@ -153,5 +144,16 @@ def bucket_lists(
 ) -> dict[str, list[list[int]]]:
     """Bytes of each bucket in launch order, for each of the first iterations. Raises InputError."""
     whole(iterations, "iterations", minimum=1)
-    layouts = (buckets_at(parameters, ready_order, options, iteration) for iteration in range(iterations))
-    return {"iterations": [[bucket.nbytes for bucket in layout] for layout in layouts]}
+    require(iterations <= MOST_ITERATIONS, f"iterations = {iterations}", f"at most {MOST_ITERATIONS:,}",
+            "Use a smaller number: the buckets are the same after the third iteration")  # fmt: skip
+    rebuilt = rebuild_iteration(options)
+    changes = {0} if rebuilt is None else {0, rebuilt}
+    sizes: list[int] = []
+    lists: list[list[int]] = []
+    for iteration in range(iterations):
+        if iteration in changes:
+            sizes = [bucket.nbytes for bucket in buckets_at(parameters, ready_order, options, iteration)]
+            require(len(sizes) * iterations <= MOST_SIZES, f"{iterations} iterations of {len(sizes)} buckets",
+                    f"at most {MOST_SIZES:,} sizes are listed", "List fewer iterations")  # fmt: skip
+        lists.append(list(sizes))
+    return {"iterations": lists}

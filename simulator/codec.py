@@ -7,7 +7,7 @@ refused when the value is built again, by the value's own rules.
 import json
 import types
 import typing
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from simulator.backend import Backend, Protocol
 from simulator.buckets import BucketOptions
 from simulator.cluster import Cluster, Device, Link, Ring
 from simulator.errors import InputError, parse_json
-from simulator.model import Cost, Layer, ModelProfile, Parameter
+from simulator.model import Cost, Layer, ModelProfile, Parameter, in_words, printable
 from simulator.scenario import DataParallel, DistributedDataParallel, Host, Optimizer, Scenario, SingleDevice
 
 _TYPES = {kind.__name__: kind for kind in (
@@ -30,23 +30,30 @@ def to_json(value: object) -> str:
     return json.dumps(_plain(value), allow_nan=False)
 
 
-def from_json(text: str) -> Any:
-    """The value that `to_json` wrote. Raises InputError when the text is damaged or breaks a rule."""
+def from_json(text: str, what: str = "JSON") -> Any:
+    """The value that `to_json` wrote. Raises InputError, which begins with `what`, on damage or a broken rule."""
+    data = parse_json(text.removeprefix("\ufeff"), what)
     try:
-        return _build(parse_json(text, "JSON"))
-    except (KeyError, TypeError, AttributeError) as problem:
-        raise InputError(f"JSON: {problem!r}. What `to_json` wrote is needed. Write the file again.") from None
+        return _build(data)
+    except InputError as problem:
+        raise InputError(f"{what}: {problem}") from None
+    except RecursionError:
+        raise InputError(f"{what}: lists or objects stand too deep in each other. What `to_json` wrote is needed. "
+                         "Write the file again.") from None  # fmt: skip
+    except (KeyError, TypeError, AttributeError):
+        raise InputError(f"{what}: is damaged. What `to_json` wrote is needed. Write the file again.") from None
 
 
 def read_profile(path: Path) -> ModelProfile:
     """A model profile from a file. Raises InputError."""
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise InputError(f"{path}: {problem}. A readable profile is needed. Check the path.") from None
-    value = from_json(text)
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or problem
+        raise InputError(f"{path}: {reason}. A readable profile is needed. Check the path.") from None
+    value = from_json(text, str(path))
     if not isinstance(value, ModelProfile):
-        raise InputError(f"{path}: holds {type(value).__name__}. A ModelProfile is needed. Save one with to_json.")
+        raise InputError(f"{path}: holds {in_words(value)}. A ModelProfile is needed. Save one with to_json.")
     return value
 
 
@@ -62,14 +69,18 @@ def _plain(value: object) -> Any:
 def _build(data: Any) -> Any:
     if isinstance(data, dict):
         name = data.get("type")
-        if name not in _TYPES:
-            raise InputError(f"JSON: type {name!r}. Known: {', '.join(_TYPES)}. Correct `type`.")
+        if not isinstance(name, str) or name not in _TYPES:
+            said = "it has no type" if "type" not in data else f"type is {_shown(name)}"
+            raise InputError(f"{said}. Known: {', '.join(_TYPES)}. Correct `type`.")
         kind = _TYPES[name]
-        known = {field.name for field in fields(kind) if field.init}
+        known = {field.name: field for field in fields(kind) if field.init}
         given = {key: _build(item) for key, item in data.items() if key != "type"}
-        odd = sorted(set(given) - known)
+        odd = sorted(given.keys() - known)
         if odd:
-            raise InputError(f"JSON: {name} has no {odd[0]!r}. Known: {', '.join(sorted(known))}. Remove it.")
+            raise InputError(f"{name} has no {odd[0]!r}. Known: {', '.join(sorted(known))}. Remove it.")
+        for key, field in known.items():
+            if key not in given and field.default is MISSING and field.default_factory is MISSING:
+                raise InputError(f"{name} lacks {key!r}. It must be {_needed(_hints(kind)[key])}. Add it.")
         for key, item in given.items():
             _check(kind, key, item)
         return kind(**given)
@@ -86,8 +97,30 @@ def _hints(kind: type) -> dict[str, Any]:
 def _check(kind: type, key: str, item: object) -> None:
     """The value must be of the field's type, so that a damaged file fails here and not in the middle of a run."""
     if not _matches(item, _hints(kind)[key]):
-        raise InputError(f"JSON: {key} of {kind.__name__} is {str(item)[:60]!r}. It must be {_hints(kind)[key]}. "
+        raise InputError(f"{key} of {kind.__name__} is {_shown(item)}. It must be {_needed(_hints(kind)[key])}. "
                          "Correct it.")  # fmt: skip
+    for part in item if isinstance(item, tuple) else (item,):
+        if isinstance(part, str):
+            printable(part, f"{key} of {kind.__name__}")
+
+
+def _shown(item: object) -> str:
+    """A value as it stands in the file; of what is not plain, its sort."""
+    if item is None or isinstance(item, (bool, int, float, str)):
+        text = json.dumps(item)
+        return text if len(text) <= 60 else f"{text[:57]}..."
+    return in_words(item)
+
+
+def _needed(hint: Any) -> str:
+    """What a field must hold, in words."""
+    origin, options = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(map(_needed, options))
+    if origin is tuple:
+        return f"a list, each entry {_needed(options[0])}"
+    plain = {float: "a number", int: "a whole number", str: "text", bool: "true or false", type(None): "null"}
+    return plain.get(hint) or f"an object of type {getattr(hint, '__name__', hint)}"
 
 
 def _matches(item: object, hint: Any) -> bool:

@@ -1,8 +1,10 @@
 """Every page of the app in both languages, by Streamlit's own harness: no browser, no JavaScript."""
 
 import json
+import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,8 @@ from streamlit.testing.v1 import AppTest
 
 from simulator.app_pages.address import flag, number, one_of, whole
 from simulator.app_pages.runs import Choice
-from simulator.app_pages.texts import TEXTS, cluster_name, model_name, player_words, span_name, text
-from simulator.app_pages.texts_player import PLAYER
+from simulator.app_pages.texts import TEXTS, TEXTS_ON_CPU, cluster_name, model_name, player_words, span_name, text
+from simulator.app_pages.texts_player import ON_CPU, PLAYER
 from simulator.codec import to_json
 from simulator.compare import compare
 from simulator.errors import InputError
@@ -42,6 +44,13 @@ def opened(page: str = "", **params: str) -> AppTest:
             at.query_params[key] = value
         at.switch_page(page).run()
     return at
+
+
+def key_of(at: AppTest, name: str) -> str:
+    """The key under which a control is drawn now: it changes with its labels."""
+    pages = ("app keys", "bench keys", "question keys", "question play keys")
+    return next(at.session_state[page][name] for page in pages
+                if page in at.session_state and name in at.session_state[page])  # fmt: skip
 
 
 def words(at: AppTest) -> str:
@@ -125,6 +134,68 @@ def test_what_the_address_cannot_mean_falls_back_and_says_so(params: dict[str, s
     assert verdict(compare(build_scenario("resnet50", "4xA100"))).english in plain(words(at))
 
 
+@pytest.mark.parametrize(("params", "page", "shown"), [
+    ({"serial": "1"}, BENCH, "off"), ({"find_unused_parameters": "TRUE"}, BENCH, "off"), ({"devices": "99"}, BENCH, "all"),
+    ({"bucket_cap_mb": "nan"}, BENCH, "1, then 25"), ({"global_batch": "0"}, BENCH, "none"),
+    ({"lang": "fr"}, "", "English"), ({"answer": "alexnet"}, "", "the question"), ({"batch": "-3"}, BENCH, "32"),
+])  # fmt: skip
+def test_a_note_names_what_is_shown_instead(params: dict[str, str], page: str, shown: str) -> None:
+    at = opened(page, **params)
+    name, given = next(iter(params.items()))
+    assert text("bad_value", "en", name=name, given=given, used=shown) in words(at)
+
+
+def test_a_choice_that_another_cluster_cannot_keep_falls_back_and_says_so() -> None:
+    at = opened(BENCH, cluster="8xH100", algorithm="nvls")
+    assert not at.exception and "is not possible here" not in words(at)
+    at.selectbox(key=key_of(at, "cluster")).set_value("4xA100").run()
+    assert not at.exception
+    assert text("bad_value", "en", name="algorithm", given="nvls", used="auto") in words(at)
+    assert "The address" not in words(at)
+    assert verdict(Choice(cluster="4xA100").compare()).english in plain(words(at))
+
+
+@pytest.mark.parametrize("cluster", list(CLUSTERS))
+def test_one_device_can_be_chosen_on_every_cluster(cluster: str) -> None:
+    at = opened(BENCH, cluster=cluster, devices="1", batch="2", lang="zh")
+    assert not at.exception and "devices = 1" not in words(at)
+    choice = Choice(cluster=cluster, batch=2, devices=1)
+    assert verdict(choice.compare()).chinese in plain(words(at))
+    assert [panel["title"] for panel in drawing(at)["panels"]] == ["DataParallel", "DDP"]
+    assert text("alone_only", "zh", on_cpu=cluster == "laptop") in words(at)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_laptop_has_no_gpu(language: str) -> None:
+    at = opened(BENCH, cluster="laptop", lang=language)
+    data = drawing(at)
+    controls = [*at.selectbox, *at.number_input, *at.toggle, *at.get("button_group"), *at.get("file_uploader")]
+    said = [re.sub(r"<style.*?</style>|<h2>.*?</h2>", "", words(at), flags=re.DOTALL), *data["words"].values()]
+    for control in controls:
+        said += [control.proto.label, control.proto.help, *map(str, getattr(control.proto, "options", ()))]
+    clusters = {cluster_name(name, language) for name in CLUSTERS}
+    for each in said:
+        found = [word for word in ("GPU", "CUDA", " 卡", "显存", "每卡", "卡数") if word in each]
+        assert each in clusters or not found, each
+
+
+def test_words_and_numbers_of_the_replicas_agree() -> None:
+    run = compare(build_scenario("resnet50", "4xA100", batch_per_device=12)).runs["DataParallel"]
+    host, base = run.scenario.host, run.scenario.model
+    tensors = len(base.unique_parameters) + len(base.buffers)
+    built = [span for span in run.trace.spans if span.name == "build the replicas"]
+    assert sum((span.end_s or 0) - span.start_s for span in built) == pytest.approx(host.replicate_copy_s * tensors * 4)
+    assert "builds 4 replicas" in words(opened(answer="vgg16"))
+    assert "4 份副本" in words(opened(answer="vgg16", lang="zh"))
+
+
+def test_the_memory_rows_have_a_legend() -> None:
+    shown = words(opened(BENCH))
+    legend = re.search(r'<div class="legend">.*?</div>', shown)
+    assert legend
+    assert all(name in legend[0] for name in ("parameters", "activations", "replicas", "gradients", "buckets"))
+
+
 def test_a_deep_link_shows_the_scenario_that_it_names() -> None:
     at = opened(
         BENCH, model="vgg16", cluster="4xA100-pcie3", batch="12", transport="peer_copy", gradient_as_bucket_view="true"
@@ -140,7 +211,7 @@ def test_controls_change_the_scenario_and_the_address() -> None:
     at = opened(BENCH)
     at.number_input(key="batch").set_value(8)
     at.toggle(key="find_unused_parameters").set_value(True)
-    at.selectbox(key="cluster").set_value("4xV100-pcie").run()
+    at.selectbox(key=key_of(at, "cluster")).set_value("4xV100-pcie").run()
     assert not at.exception
     assert verdict(Choice(cluster="4xV100-pcie", batch=8, unused=True).compare()).english in plain(words(at))
     assert at.query_params["batch"] == "8" and at.query_params["cluster"] == "4xV100-pcie"
@@ -167,6 +238,24 @@ def test_a_profile_of_ones_own_takes_the_models_place() -> None:
     at.get("file_uploader")[0].set_value(("mine.json", to_json(profile).encode(), "application/json")).run()
     assert not at.exception
     assert text("upload_used", "en", name="mlp-small") in words(at)
+    box = at.selectbox(key=key_of(at, "model"))
+    assert box.disabled and box.options == [text("from_file", "en", name="mlp-small")] and box.value == "resnet50"
+    at.get("file_uploader")[0].set_value(None).run()
+    box = at.selectbox(key=key_of(at, "model"))
+    assert not box.disabled and box.value == "resnet50" and text("upload_used", "en", name="mlp-small") not in words(at)
+
+
+def test_an_endless_name_is_cut_and_kept_whole_in_the_tooltip() -> None:
+    at = opened(BENCH)
+    name = "endless " * 625
+    profile = replace(load_model("mlp-small", "A100"), name=name, source="from " + name)
+    at.get("file_uploader")[0].set_value(("mine.json", to_json(profile).encode(), "application/json")).run()
+    assert not at.exception
+    seen = re.sub(r"<style.*?</style>|<[^>]*>", " ", words(at), flags=re.DOTALL)
+    assert max(map(len, re.findall(r"(?:endless ?)+", seen))) <= 500
+    assert f'title="{name}"' in words(at)
+    box = at.selectbox(key=key_of(at, "model"))
+    assert len(box.options[0]) < 80 and name in box.proto.help
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff\xfe", b"[]", to_json(load_cluster("laptop")).encode()])
@@ -198,6 +287,12 @@ def test_every_model_builds_on_every_cluster(cluster: str) -> None:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_every_text_has_both_languages_and_no_exclamation_mark(language: str) -> None:
     assert player_words(language).keys() == PLAYER.keys()
+    assert TEXTS_ON_CPU.keys() <= TEXTS.keys() and ON_CPU.keys() <= PLAYER.keys()
+    assert all(len(pair) == 2 and all(pair) for table in (TEXTS_ON_CPU, ON_CPU) for pair in table.values())
+    for table in (TEXTS_ON_CPU, ON_CPU):
+        assert not any(
+            word in said for pair in table.values() for said in pair for word in ("GPU", "CUDA", "卡", "显存")
+        )
     for table in (TEXTS, PLAYER):
         for key, pair in table.items():
             assert len(pair) == 2 and all(pair), key

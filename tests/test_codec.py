@@ -57,7 +57,7 @@ def test_a_profile_is_read_from_a_file(tmp_path: Path) -> None:
         (None, "A readable profile is needed"),
         ("", "Valid JSON is needed"),
         ("[]", "A ModelProfile is needed"),
-        (codec.to_json(star(2, 1.0)), "holds Cluster. A ModelProfile is needed"),
+        (codec.to_json(star(2, 1.0)), "mine.json: holds a Cluster. A ModelProfile is needed"),
     ],
 )
 def test_a_file_without_a_profile_is_refused(tmp_path: Path, text: str | None, message: str) -> None:
@@ -85,14 +85,24 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
         ('{"type": "Cost", "fixed_s": 1e999}', "fixed_s = inf: must be finite"),
         ("1" * 5000, "Valid JSON is needed"),
         ("[" * 100_000, "Valid JSON is needed"),
-        ("{}", "type None. Known: "),
-        ('{"type": "Gpu"}', "type 'Gpu'. Known: .*Device"),
-        ('{"type": ["Cost"]}', "Write the file again"),
+        ("{}", "^JSON: it has no type. Known: "),
+        ('{"type": null}', r"type is null\. Known: "),
+        ('{"type": "Gpu"}', 'type is "Gpu". Known: .*Device'),
+        ('{"type": ["Cost"]}', "type is a list. Known: "),
         ('{"type": "Cost", "seconds": 1}', "Cost has no 'seconds'. Known: fixed_s, per_sample_s"),
-        ('{"type": "Cost", "fixed_s": "1"}', "fixed_s of Cost is '1'. It must be"),
-        ('{"type": "Cost", "fixed_s": true}', "fixed_s of Cost is 'True'. It must be"),
+        ('{"type": "Cost", "fixed_s": "1"}', 'fixed_s of Cost is "1". It must be a number. '),
+        ('{"type": "Cost", "fixed_s": true}', "fixed_s of Cost is true. It must be a number. "),
         ('{"type": "Cost", "fixed_s": -1}', "must be finite and 0 or more"),
-        ('{"type": "Link", "source": "a"}', "Write the file again"),
+        ('{"type": "Link", "source": "a"}', "Link lacks 'target'. It must be text. Add it."),
+        ('{"type": "Layer", "name": "l", "forward": 3}', "forward of Layer is 3. It must be an object of type Cost. "),
+        ('{"type": "Layer", "name": "l", "parameters": "ab"}', "It must be a list, each entry text. "),
+        ('{"type": "Scenario", "model": null}', "Scenario lacks 'cluster'"),
+        ('{"type": "Scenario", "global_batch": "9", "model": 1, "cluster": 1, "strategy": 1}', "It must be"),
+        ('{"type": "BucketOptions", "bucket_cap_mb": "9"}', "It must be a number or null. "),
+        ("[" * 900 + "]" * 900, "too deep|Valid JSON"),
+        ('{"type": "Device", "name": "a\\u001b[31m"}', r"name of Device holds '\\x1b': control characters"),
+        ('{"type": "Device", "name": "a\\ud800"}', r"name of Device holds '\\ud800': control characters"),
+        ('{"type": "Cluster", "name": "c", "devices": [], "hosts": ["a\\n"]}', r"hosts of Cluster holds '\\n'"),
         ('{"type": "Parameter", "name": "p", "shape": [1, null]}', "shape of Parameter"),
         ('{"type": "Parameter", "name": "p", "shape": 3}', "shape of Parameter"),
     ],
@@ -100,6 +110,37 @@ def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
 def test_damaged_json_is_refused(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         codec.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "Valid JSON is needed"),
+        ("{}", "it has no type"),
+        ('{"type": "Cost", "fixed_s": -1}', "must be finite and 0 or more"),
+        ('{"type": "Cost", "fixed_s": "1"}', "It must be a number"),
+        ('{"type": "ModelProfile", "name": "a"}', "ModelProfile lacks 'parameters'. It must be a list, each entry an object"),
+    ],
+)  # fmt: skip
+def test_every_error_of_a_profile_begins_with_the_files_name(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(InputError, match=message) as caught:
+        codec.read_profile(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "JSON: " not in str(caught.value) and "<class" not in str(caught.value)
+
+
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "mine.json"
+    text = codec.to_json(preset("mlp-small"))
+    path.write_text(text, encoding="utf-8-sig")
+    assert codec.read_profile(path) == preset("mlp-small") == codec.from_json("\ufeff" + text)
+
+
+def test_a_path_that_no_file_can_have_is_refused() -> None:
+    with pytest.raises(InputError, match="A readable profile is needed"):
+        codec.read_profile(Path("a\0b"))
 
 
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4), st.just([]), st.just({}),

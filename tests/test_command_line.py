@@ -1,14 +1,18 @@
 """The command line: three contracts that other programs read, the report at 80 columns, and errors that help."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from simulator.__main__ import main
+from simulator.codec import to_json
 from simulator.views.words import columns
+from tests.samples import preset
 
 DATA = Path(__file__).parent / "data"
 MIB = 1 << 20
@@ -164,6 +168,18 @@ def test_the_report_fits_80_columns(
         (["compare", "--algorithm", "nvls"], "does not add or multicast"),
         (["compare", "--transport", "p2p"], "Known: nccl, peer_copy"),
         (["compare", "--figure", "step.pdf"], "Known: svg, png"),
+        (["compare", "--figure", ""], "'' is no file"),
+        (["compare", "--figure", "/nonexistent/x.svg"], "its folder does not exist"),
+        (["compare", "--figure", "/"], "is a folder"),
+        (["compare", "--figure", "a\0.svg"], "error: "),
+        (["compare", "--chrome-trace", ""], "'' is no file"),
+        (["compare", "--chrome-trace", "/nonexistent/x.json"], "its folder does not exist"),
+        (["compare", "--chrome-trace", "x.txt"], ".json or .json.gz"),
+        (["compare", "--model", "no\x1b[31m\nwhere.json"], r"no\x1b[31m\nwhere.json"),
+        (["compare", "--precision", "foo"], "foo"),
+        (["compare", "--precision", ""], "precision ''"),
+        (["network", "a\0b"], "A readable JSON file is needed"),
+        (["buckets", "resnet50", "--iterations", "1000000000"], "at most 10,000"),
         (["compare", "--model", "nowhere.json"], "nowhere.json"),
         (["network", "nowhere.json"], "nowhere.json"),
         (["buckets", "nowhere.json"], "nowhere.json"),
@@ -209,6 +225,99 @@ def test_figure_and_chrome_trace_are_written(tmp_path: Path, capsys: pytest.Capt
     assert svg.read_text().lstrip().startswith("<?xml")
     assert png.read_bytes().startswith(b"\x89PNG")
     assert len(json.loads(trace.read_text())["traceEvents"]) > 1000
+
+
+def test_written_files_are_named_on_standard_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    svg, trace = str(tmp_path / "a.svg"), str(tmp_path / "t.json.gz")
+    assert main(["compare", "--cluster", "4xA100", "--json", "--figure", svg, "--chrome-trace", trace]) == 0
+    captured = capsys.readouterr()
+    assert captured.err.splitlines() == [f"wrote {trace}", f"wrote {svg}"]
+    json.loads(captured.out)
+
+
+@pytest.mark.parametrize("option", ["--figure=/nonexistent/x.svg", "--chrome-trace=/nonexistent/x.json"])
+def test_a_missing_folder_is_found_before_the_simulation(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    monkeypatch.setattr("simulator.compare.compare", lambda *_: pytest.fail("simulated"))
+    assert main(["compare", option]) == 2
+
+
+def test_a_figure_without_matplotlib_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert main(["compare", "--figure", str(tmp_path / "a.svg")]) == 2
+    said = capsys.readouterr().err
+    assert "pip install matplotlib" in said and said.count("\n") == 1
+
+
+def profile(folder: Path, **changes: object) -> str:
+    """A profile as a file, with some of its fields replaced."""
+    file = folder / "mine.json"
+    file.write_text(json.dumps({**json.loads(to_json(preset("mlp-small"))), **changes}), encoding="utf-8")
+    return str(file)
+
+
+def test_a_profile_has_its_own_precision(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = profile(tmp_path)
+    for more in ([], ["--precision", "fp32"]):
+        run(capsys, "compare", "--model", file, "--cluster", "4xA100", "--json", *more)
+    for wrong in ("amp", "foo", ""):
+        assert main(["compare", "--model", file, "--cluster", "4xA100", "--precision", wrong]) == 2
+        assert "whose precision is 'fp32'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a\x1b[31m", "a\ud800", "a\nb", "a\x9b", "a\u202e"])
+def test_a_name_that_cannot_be_printed_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    file = profile(tmp_path, name=name)
+    assert main(["compare", "--model", file]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {file}: ") and "name of ModelProfile holds" in said
+    assert said[:-1].isprintable() and said.isascii()
+
+
+@pytest.mark.parametrize("batch", ["3", "32"])
+def test_batch_and_global_batch_exclude_each_other(capsys: pytest.CaptureFixture[str], batch: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["compare", "--global-batch", "8", "--batch", batch])
+    assert ended.value.code == 2
+    assert "not allowed with argument" in capsys.readouterr().err
+
+
+def program(*arguments: str, **more: Any) -> subprocess.CompletedProcess[str]:
+    """The command line in a process of its own."""
+    return subprocess.run([sys.executable, "-m", "simulator", *arguments], stderr=subprocess.PIPE, text=True, **more)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_a_terminal_that_knows_only_ascii_gets_question_marks(language: str) -> None:
+    done = program("compare", "--cluster", "4xA100", "--language", language, stdout=subprocess.PIPE,
+                   env={**os.environ, "PYTHONIOENCODING": "ascii"})  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.isascii() and "?" in done.stdout
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+@pytest.mark.parametrize("arguments", [["list"], ["--help"], ["compare", "--json"]], ids=lambda arguments: arguments[0])
+def test_a_full_disk_gives_one_line_and_status_1(arguments: list[str]) -> None:
+    with open("/dev/full", "w") as full:
+        done = program(*arguments, stdout=full)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: No space left") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_file_that_cannot_be_written_to_its_end_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for option, name in (("--figure", "a.svg"), ("--figure", "a.png"), ("--chrome-trace", "t.json")):
+        file = tmp_path / name
+        file.symlink_to("/dev/full")
+        assert main(["compare", "--cluster", "4xA100", option, str(file)]) == 2
+        assert capsys.readouterr().err.startswith(f"error: {file}: No space left")
 
 
 def test_the_module_runs_as_a_program() -> None:

@@ -277,7 +277,7 @@ def task(**changes) -> list[dict]:
 
 
 def test_a_case_gives_finishes_in_task_order_and_the_last_of_them() -> None:
-    tasks = [*task(id="second", after=["first"]), {"id": "first", "kind": "compute", "duration_s": 4.0}]
+    tasks = [*task(id="second", after=["first"]), {"id": "first", "kind": "compute", "host": "a", "duration_s": 4.0}]
     assert run_case(case_of(tasks=tasks)) == {"finish_s": [4.0 + 1.0 + 2.0, 4.0], "makespan_s": 7.0}
 
 
@@ -302,6 +302,86 @@ def test_a_case_gives_finishes_in_task_order_and_the_last_of_them() -> None:
 def test_a_case_that_breaks_a_rule_is_refused(case: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         run_case(case)
+
+
+def platform(**changes) -> dict:
+    return case_of(platform={**case_of()["platform"], **changes})
+
+
+LINK, ROUTE = case_of()["platform"]["links"][0], case_of()["platform"]["routes"][0]
+COMPUTE = {"id": "c", "kind": "compute", "duration_s": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("cases", "message"),
+    [
+        ([case_of(), case_of()], "repeats a case name, 'one'"),
+        ([case_of(name=None)], r"cases\[0\]\.name is nothing \(null\): text is needed"),
+        ([case_of(name="a\x1b")], r"cases\[0\]\.name holds .*control characters"),
+        ([case_of(name=["one"])], r"cases\[0\]\.name is a list"),
+        ([case_of(), 3], r"cases\[1\] is a number: an object is needed"),
+        ([{}], r"cases\[0\] has no 'name'"),
+        ({}, "cases is an object: a list is needed"),
+        ([platform(links=[LINK, LINK])], r"case 'one': platform\.links\[1\]\.name repeats link 'l'"),
+        ([platform(routes=[{**ROUTE, "links": ["l", "l"]}])], r"case 'one': platform\.routes\[0\]\.links repeats a link, 'l'"),
+        ([platform(routes=[ROUTE, ROUTE])], r"platform\.routes\[1\] is a second route from 'a' to 'b'"),
+        ([platform(routes=[{**ROUTE, "src": "z"}])], r"platform\.routes\[0\]\.src names host 'z': no such host"),
+        ([platform(routes=[{**ROUTE, "links": "l"}])], r"platform\.routes\[0\]\.links is text: a list is needed"),
+        ([platform(routes={})], r"case 'one': platform\.routes is an object: a list is needed"),
+        ([platform(hosts=["a", "b", "a"])], r"case 'one': platform\.hosts repeats a host, 'a'"),
+        ([platform(hosts="ab")], r"case 'one': platform\.hosts is text: a list is needed"),
+        ([platform(hosts=["a", "b", 3])], r"platform\.hosts\[2\] is a number: text is needed"),
+        ([platform(hosts=None)], r"platform\.hosts is nothing"),
+        ([platform(links="l")], r"platform\.links is text"),
+        ([platform(links=["l"])], r"platform\.links\[0\] is text: an object is needed"),
+        ([platform(links=[{**LINK, "latency_s": -1}])], r"case 'one': platform\.links\[0\]\.latency_s of 'l' = -1: must be"),
+        ([platform(links=[{"name": "l"}])], r"platform\.links\[0\] has no 'bandwidth_bytes_per_s'"),
+        ([case_of(platform=[])], "case 'one': platform is a list: an object is needed"),
+        ([{"name": "one"}], "case 'one': it has no 'platform'"),
+        ([case_of(tasks={})], "case 'one': tasks is an object: a list is needed"),
+        ([case_of(tasks=["t"])], r"case 'one': tasks\[0\] is text"),
+        ([case_of(tasks=[COMPUTE])], r"case 'one': tasks\[0\] has no 'host'"),
+        ([case_of(tasks=[{**COMPUTE, "host": "z"}])], r"case 'one': tasks\[0\]\.host names host 'z': no such host"),
+        ([case_of(tasks=[{**COMPUTE, "host": "a", "duration_s": -1}])], "case 'one': duration_s of 'c' = -1"),
+        ([case_of(tasks=task(after="t"))], r"tasks\[0\]\.after is text: a list is needed"),
+        ([case_of(tasks=task(after=[None]))], r"tasks\[0\]\.after\[0\] is nothing"),
+        ([case_of(tasks=task(id=7))], r"tasks\[0\]\.id is a number: text is needed"),
+        ([case_of(tasks=task(kind=[]))], r"tasks\[0\]\.kind is a list: text is needed"),
+        ([case_of(tasks=task(size_bytes="9"))], "case 'one': size_bytes of 't' = '9': a whole number is needed"),
+    ],
+)  # fmt: skip
+def test_damage_is_named_with_file_case_and_field(tmp_path: Path, cases: object, message: str) -> None:
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps({"cases": cases}))
+    with pytest.raises(InputError, match=message) as caught:
+        run_file(path)
+    said = str(caught.value)
+    assert said.startswith(f"{path}: ") and "Error(" not in said
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_a_file_with_one_value_replaced_runs_or_is_refused(tmp_path_factory: pytest.TempPathFactory, data) -> None:
+    content = {"cases": [case_of(tasks=[*task(), {**COMPUTE, "host": "a", "after": ["t"]}])]}
+    inside: list | dict = content
+    while True:
+        key = data.draw(st.sampled_from(sorted(inside) if isinstance(inside, dict) else range(len(inside))))
+        if not isinstance(inside[key], (list, dict)) or not inside[key] or data.draw(st.booleans()):
+            break
+        inside = inside[key]
+    inside[key] = data.draw(st.sampled_from([None, True, -1, 0, 1.5, "a", "l", "t", "", [], {}, ["a"], [[]], 10**400]))
+    path = tmp_path_factory.getbasetemp() / "replaced.json"
+    path.write_text(json.dumps(content))
+    try:
+        run_file(path)
+    except InputError as problem:
+        assert str(problem).startswith(f"{path}: ")
+
+
+def test_a_byte_order_mark_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps({"cases": [case_of()]}), encoding="utf-8-sig")
+    assert run_file(path)["one"]["makespan_s"] == 1.0 + 20 / 10
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"cases": 3}', '{"cases": [{"name": "x"}]}', '{"cases": NaN}',

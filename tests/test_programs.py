@@ -1,5 +1,7 @@
 """A learner's programs: the same trace as any other run, and mistakes that are named."""
 
+from functools import partial
+
 import pytest
 
 from simulator.errors import InputError
@@ -80,3 +82,69 @@ def test_a_wrong_neighbour_is_named(other, said):
 def test_one_program_a_device():
     with pytest.raises(InputError, match="3 programs on 2 devices"):
         run([ring_all_reduce] * 3, star(2, B))
+
+
+def idle(me: Rank):
+    yield me.compute(1.0)
+
+
+def no_generator(me: Rank):
+    me.send(1 - me.rank, 5)
+
+
+def of_two(me: Rank, other: int):
+    yield me.compute(other)
+
+
+def of_none():
+    yield
+
+
+@pytest.mark.parametrize(
+    ("programs", "said"),
+    [
+        ([no_generator] * 2, "program 0, no_generator, gives nothing .* a program is a generator function"),
+        ([of_two] * 2, "program 0, of_two, cannot be called with the rank .* a program is a generator function"),
+        ([of_none] * 2, "program 0, of_none, cannot be called with the rank .* a program is a generator function"),
+        ([of_none()] * 2, "is a generator that was called already.* Give the function itself"),
+        ([None, None], "program 0 is nothing .* a program is a generator function"),
+        ([3, "x"], "program 0 is a number: a program is a generator function"),
+        (idle, "programs is a function: a list of generator functions is needed"),
+        ("ab", "programs is text"),
+        (None, "programs is nothing"),
+    ],
+)
+def test_what_is_no_generator_function_is_refused(programs, said):
+    with pytest.raises(InputError, match=said):
+        run(programs, star(2, B))
+
+
+def test_a_lambda_or_a_partial_that_gives_a_generator_is_a_program():
+    trace = run([lambda me: idle(me), partial(of_two, other=2.0)], star(2, B))
+    assert trace.end_s == 2.0
+
+
+@pytest.mark.parametrize(
+    ("verb", "said"),
+    [
+        (lambda me: me.send("1", 5), "rank 0 names rank '1': a rank is a whole number"),
+        (lambda me: me.isend(1.0, 5), "names rank 1.0"),
+        (lambda me: me.recv(None), "names rank None"),
+        (lambda me: me.send_recv(1, 5, True), "names rank True"),
+        (lambda me: me.send(1, 5.5), "nbytes = 5.5: a whole number is needed"),
+        (lambda me: me.memory("activations", float("nan")), "bytes of 'activations' = nan: a whole number is needed"),
+        (lambda me: me.memory("activations", 1.5), "a whole number is needed"),
+        (lambda me: me.memory("activations", -(2**63)), "must be"),
+        (lambda me: me.memory(None, 1), "the category of memory is nothing"),
+        (lambda me: me.compute(float("nan")), "seconds of 'compute' = nan"),
+        (lambda me: me.compute("1"), "a number is needed"),
+        (lambda me: me.compute(1.0, 7), "the name of a computation is a number: text is needed"),
+    ],
+)
+def test_a_verb_with_a_wrong_value_is_refused(verb, said):
+    def program(me: Rank):
+        if me.rank == 0:
+            yield verb(me)
+
+    with pytest.raises(InputError, match=said):
+        run([program] * 2, star(2, B))

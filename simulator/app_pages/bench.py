@@ -6,7 +6,17 @@ Not modelled: nothing of its own.
 import streamlit as st
 
 from simulator.app_pages.address import Address
-from simulator.app_pages.blocks import heading, heading_html, paragraph, paragraph_html, path_html, refused, table_html
+from simulator.app_pages.blocks import (
+    heading,
+    heading_html,
+    legend_html,
+    paragraph,
+    paragraph_html,
+    path_html,
+    refused,
+    short,
+    table_html,
+)
 from simulator.app_pages.controls import NAMES, controls
 from simulator.app_pages.player import show_timeline
 from simulator.app_pages.runs import Choice, Findings, Picture, findings, picture
@@ -14,7 +24,7 @@ from simulator.app_pages.texts import model_name, text
 from simulator.errors import InputError
 
 
-def facts(shown: Picture, found: Findings, language: str) -> None:
+def facts(ran: Choice, shown: Picture, found: Findings, language: str) -> None:
     """All that is not the picture: numbers, critical paths, buckets, what is not verified, sources. Few, long blocks:
     every element of a page costs the browser a millisecond."""
     head = tuple(text(key, language) for key in ("bucket_row", "bucket_bytes", "bucket_sent", "bucket_hidden"))
@@ -23,7 +33,7 @@ def facts(shown: Picture, found: Findings, language: str) -> None:
         left.append(paragraph_html(text("context_note", language, context=found.context)))
     if found.buckets:
         left += [heading_html(3, text("buckets", language)), table_html((head, *found.buckets))]
-        if st.session_state["iteration"] == "first":
+        if ran.first:
             left.append(paragraph_html(text("first_iteration", language)))
     right = [heading_html(3, text("path", language))]
     for name, entries in found.paths:
@@ -66,16 +76,17 @@ def bench(language: str) -> None:
         shown = picture(ran, language)
         title = st.container()
         if ran.profile:
-            paragraph(text("upload_used", language, name=shown.model), "said")
+            paragraph(text("upload_used", language, name=short(shown.model)), "said", whole=shown.model)
         if shown.impossible:
             paragraph(shown.impossible, "said")
         paragraph(shown.batches)
+        st.html(legend_html(shown.memory_head, shown.memory))
         show_timeline(shown.timeline, "bench_timeline")
     found = findings(ran, language)
     with title:
         heading(2, found.title)
     with beside, st.container(key="facts"):
-        facts(shown, found, language)
+        facts(ran, shown, found, language)
 
 
 bench(st.session_state["language"])

@@ -10,6 +10,7 @@ from typing import Any
 import streamlit as st
 
 from simulator.app_pages.address import Address, flag, number, one_of, whole
+from simulator.app_pages.blocks import short
 from simulator.app_pages.runs import Choice, read_profile
 from simulator.app_pages.texts import cluster_name, model_name, text
 from simulator.backend import ALGORITHMS
@@ -31,18 +32,19 @@ NAMES = ("model", "cluster", "batch", "transport", "loss_inside", "bucket_cap_mb
 
 def controls(address: Address, language: str) -> tuple[Choice, str]:
     """Draw them. Returns what is chosen, and what is wrong with an uploaded file."""
+    profile, file_name, problem = uploaded(language)
     draw = _Controls(address, language)
     with st.container(key="first"):
-        draw.first()
-    machine = load_cluster(st.session_state["cluster"])
+        machine = draw.first(file_name)
     with st.container(key="rest"):
-        devices = st.session_state.get("devices", 0)
+        counts = draw.begin_devices(machine)
+        devices = address.value("devices")
         used = machine.take(devices) if 0 < devices < machine.world_size else machine
         draw.strategies(impossible=data_parallel_obstacle(used) is not None)
-        with st.expander(text("more", language)):
-            draw.folded(machine)
-            profile, problem = uploaded(language)
-    chosen = {name: st.session_state[name] for name in NAMES}
+        with st.expander(text("more", language), key="more"):
+            draw.folded(machine, counts)
+            st.file_uploader(text("upload", language), type="json", help=text("upload_help", language), key="profile")
+    chosen = {name: address.value(name) for name in NAMES}
     unused, static, view = (bool(chosen[name]) for name in FLAGS)
     choice = Choice(
         chosen["model"], chosen["cluster"], chosen["batch"], chosen["transport"], chosen["loss_inside"],
@@ -58,33 +60,45 @@ class _Controls:
     address: Address
     language: str
 
-    def say(self, key: str) -> str:
-        return text(key, self.language)
+    def say(self, key: str, *, on_cpu: bool = False) -> str:
+        return text(key, self.language, on_cpu=on_cpu)
 
     def select(self, name: str, options: Sequence[str], default: str, show: Callable[[str], str] = str) -> None:
         """One of a list, by its own name in the address."""
-        self.address.begin(name, default, one_of(options), options)
-        st.selectbox(self.say(name), options, format_func=show, key=name)
+        key = self.address.begin(name, default, one_of(options), options, show)
+        st.selectbox(self.say(name), options, format_func=show, key=key)
 
     def segments(self, name: str, options: Sequence[str], show: Callable[[str], str] = str, **more: Any) -> None:
         """One of two, both in sight. The first is the default."""
-        self.address.begin(name, options[0], one_of(options), options)
-        st.segmented_control(self.say(name), options, format_func=show, required=True, key=name, **more)
+        key = self.address.begin(name, options[0], one_of(options), options, show)
+        st.segmented_control(self.say(name), options, format_func=show, required=True, key=key, **more)
 
     def toggle(self, name: str, label: str, **more: Any) -> None:
         """On or off; off is the default."""
         st.toggle(label, key=self.address.begin(name, False, flag), **more)
 
-    def first(self) -> None:
-        """What is trained, where, and how many samples at once."""
+    def first(self, file_name: str) -> Cluster:
+        """What is trained, where, and how many samples at once. The Model box shows a user's file in place of the list."""
         models = [
             *(name for name in FIRST if name in MODEL_NAMES),
             *(name for name in MODEL_NAMES if name not in FIRST),
         ]
-        self.select("model", models, "resnet50", model_name)
+        if file_name:
+            name = text("from_file", self.language, name=short(file_name))
+            key = self.address.begin("model", "resnet50", one_of(models), models, lambda _: name)
+            whole_name = f"{file_name}. " if short(file_name) != file_name else ""
+            st.selectbox(self.say("model"), [st.session_state[key]], format_func=lambda _: name, key=key, disabled=True,
+                         help=whole_name + self.say("from_file_help"))  # fmt: skip
+        else:
+            self.select("model", models, "resnet50", model_name)
         self.select("cluster", list(CLUSTERS), "4xA100", lambda name: cluster_name(name, self.language))
+        machine = load_cluster(self.address.value("cluster"))
+        cpu = _on_cpu(machine)
         self.address.begin("batch", 32, whole(1, MOST_ROWS))
-        st.number_input(self.say("batch"), 1, MOST_ROWS, step=1, help=self.say("batch_help"), key="batch")
+        st.number_input(
+            self.say("batch", on_cpu=cpu), 1, MOST_ROWS, step=1, help=self.say("batch_help", on_cpu=cpu), key="batch"
+        )
+        return machine
 
     def strategies(self, *, impossible: bool) -> None:
         """The options of both, in torch's names."""
@@ -98,33 +112,46 @@ class _Controls:
         for name in FLAGS:
             self.toggle(name, name)
 
-    def folded(self, machine: Cluster) -> None:
+    def begin_devices(self, machine: Cluster) -> dict[int, str]:
+        """How many devices there may be, with their labels; 0 is all. What is drawn earlier asks for the value."""
+        counts = {0: f"{self.say('all_of_them')} ({machine.world_size})"}
+        counts |= {count: str(count) for count in range(1, machine.world_size)}
+        self.address.begin("devices", 0, whole(0, 4096), list(counts), counts.__getitem__)
+        return counts
+
+    def folded(self, machine: Cluster, counts: dict[int, str]) -> None:
         """What a first look does not need."""
-        counts = [0, *range(2, machine.world_size)]
-        self.address.begin("devices", 0, whole(0, 4096), counts)
-        everything = f"{self.say('all_of_them')} ({machine.world_size})"
-        st.selectbox(self.say("devices"), counts, format_func=lambda n: str(n) if n else everything, key="devices")
+        cpu = _on_cpu(machine)
+        st.selectbox(self.say("devices", on_cpu=cpu), list(counts), format_func=counts.__getitem__,
+                     key=self.address.keys["devices"])  # fmt: skip
         self.select("optimizer", list(OPTIMIZERS), "momentum")
         self.select("precision", list(MACHINES[machine.devices[0].kind].peak_flops_per_s), "fp32")
         self.select("algorithm", [name for name in ALGORITHMS if name != "nvls" or machine.multicast], "auto")
-        self.select("inputs", INPUT_PLACES, "device", lambda place: self.say(f"inputs_{place}"))
+        self.select("inputs", INPUT_PLACES, "device", lambda place: self.say(f"inputs_{place}", on_cpu=cpu))
         self.segments("iteration", ("steady", "first"), lambda name: self.say(f"iteration_{name}"))
         self.toggle("serial", self.say("serial"))
         self.address.begin("global_batch", None, whole(1, MOST_ROWS))
-        st.number_input(self.say("global_batch"), 1, MOST_ROWS, value=None, step=1, help=self.say("global_help"),
+        st.number_input(self.say("global_batch"), 1, MOST_ROWS, value=None, step=1, help=self.say("global_help", on_cpu=cpu),
                         key="global_batch")  # fmt: skip
 
 
-def uploaded(language: str) -> tuple[str, str]:
-    """A user's own profile as checked JSON, and what is wrong with it; both empty without a file."""
-    file = st.file_uploader(text("upload", language), type="json", help=text("upload_help", language), key="profile")
+def _on_cpu(machine: Cluster) -> bool:
+    return machine.devices[0].kind == "CPU"
+
+
+def uploaded(language: str) -> tuple[str, str, str]:
+    """A user's own profile as checked JSON, its model's name, and what is wrong with it; all empty without a file.
+
+    The file is read before its control is drawn: the Model box stands above.
+    """
+    file = st.session_state.get("profile")
     if file is None:
-        return "", ""
+        return "", "", ""
     try:
         source = file.getvalue().decode("utf-8")
-        read_profile(source)
+        name = read_profile(source).name
     except UnicodeDecodeError:
-        return "", text("upload_not_text", language)
+        return "", "", text("upload_not_text", language)
     except InputError as error:
-        return "", str(error)
-    return source, ""
+        return "", "", str(error)
+    return source, name or "?", ""

@@ -9,6 +9,7 @@ from pathlib import Path
 import streamlit as st
 
 from simulator.app_pages.address import Address, one_of
+from simulator.app_pages.blocks import refused
 from simulator.app_pages.texts import LANGUAGES
 from simulator.views.style import STYLES
 
@@ -22,7 +23,9 @@ def choose_language() -> str:
     st.segmented_control("Language / 语言", list(LANGUAGES), format_func=LANGUAGES.__getitem__, required=True, key="lang",
                          label_visibility="collapsed")  # fmt: skip
     address.keep()
-    return str(st.session_state["lang"])
+    language = st.session_state["language"] = str(address.value("lang"))
+    refused(address, language)
+    return language
 
 
 @st.cache_resource
@@ -34,7 +37,6 @@ def settle() -> str:
     return f"<style>{STYLE_SHEET.read_text(encoding='utf-8')}:root{{{colours}}}</style>"
 
 
-def dress(language: str) -> None:
-    """The style rules, and the language for the page's own text."""
-    st.session_state["language"] = language
+def dress() -> None:
+    """The style rules."""
     st.html(settle())

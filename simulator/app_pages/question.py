@@ -47,7 +47,7 @@ def why(hurt: Hurt, link: str, language: str) -> str:
     """One sentence: what the model that is hurt more waits for."""
     key = {"python thread": "why_python", "GPU 0's link": "why_link", "GPU 0's memory": "why_memory"}.get(hurt.cause)
     return text(key or "why_compute", language, model=hurt.model, tensors=hurt.tensors, bytes=hurt.bytes, host=hurt.host,
-                link=hurt.link, name=link, n=DEVICES, others=DEVICES - 1)  # fmt: skip
+                link=hurt.link, name=link, n=DEVICES)  # fmt: skip
 
 
 def headline(found: Reply, link: str, language: str) -> str:
@@ -63,13 +63,18 @@ def headline(found: Reply, link: str, language: str) -> str:
     return text("right" if said == hurt.model else "wrong", language, said=said, model=hurt.model)
 
 
+def link_name(link: str) -> str:
+    """What the link is called on the page."""
+    return LINKS[link][1]
+
+
 @st.fragment
 def play(language: str) -> None:
     """The answer, the one control, both models on one clock, and where to go from here."""
     address = Address("question play", ("link",))
-    address.begin("link", "nvlink", one_of(list(LINKS)), list(LINKS))
+    key = address.begin("link", "nvlink", one_of(list(LINKS)), list(LINKS), link_name)
     refused(address, language)
-    link = st.session_state["link"]
+    link = address.value("link")
     cluster, name = LINKS[link]
     found = reply(cluster, language)
     first, second = found.hurts
@@ -81,8 +86,8 @@ def play(language: str) -> None:
         paragraph(text("factors", language, first=first.model, second=second.model, first_factor=f"{first.factor:.2f}",
                        second_factor=f"{second.factor:.2f}"))  # fmt: skip
     with control:
-        st.segmented_control(text("link", language), list(LINKS), format_func=lambda key: LINKS[key][1], key="link",
-                             required=True, help=text("link_hint", language))  # fmt: skip
+        st.segmented_control(text("link", language), list(LINKS), format_func=link_name, key=key, required=True,
+                             help=text("link_hint", language))  # fmt: skip
     show_timeline(found.timeline, "question_timeline")
     paragraph(text("measured" if link == "nvlink" else "simulated", language))
     for note in found.unverified:

@@ -16,9 +16,11 @@ from simulator.errors import InputError
 from simulator.model import ModelProfile
 from simulator.presets.build import build_scenario
 from simulator.scenario import DataParallel, DistributedDataParallel, Scenario
+from simulator.trace import MEMORY_CATEGORIES
 from simulator.units import nbytes, seconds
 from simulator.verdict import cause, lost_seconds, verdict
 from simulator.views.player.data import Look, Panel, timeline_data
+from simulator.views.style import MEMORY_STYLES, memory_name
 
 QUESTION = {"batch": 12, "inputs": "host", "optimizer": "none"}
 """The published run that the question follows: 12 images a GPU, copied inside the step, no optimizer."""
@@ -91,6 +93,9 @@ class Picture:
     unverified: tuple[str, ...]
     sources: tuple[tuple[str, str], ...]
     model: str
+    memory_head: str
+    memory: tuple[tuple[str, str], ...]
+    """For each category of memory that is held at all: the kind of work whose colour it has, and its name."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +155,16 @@ def picture(choice: Choice, language: str) -> Picture:
         sources=((text("source_model", language), base.model.source), (text("source_cluster", language), base.cluster.source),
                  (text("source_library", language), base.backend.source or base.backend.name)),
         model=base.model.name if choice.profile else model_name(base.model.name),
+        memory_head=text("memory_colours", language, on_cpu=on_cpu(comparison)),
+        memory=memory_legend(comparison, language),
     )  # fmt: skip
+
+
+def memory_legend(comparison: Comparison, language: str) -> tuple[tuple[str, str], ...]:
+    """The categories of memory that a device holds at any time, in the order of the drawing."""
+    held = {change.category for run in comparison.runs.values() for change in run.trace.memory if change.nbytes}
+    return tuple((MEMORY_STYLES[category].kind, memory_name(category, language))
+                 for category in MEMORY_CATEGORIES if category in held)  # fmt: skip
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

@@ -37,7 +37,7 @@ def batches(comparison: Comparison, language: str) -> str:
     n, total = comparison.base.world_size, comparison.base.total_rows
     rows = {name: listed(run.scenario.rows) for name, run in comparison.runs.items()}
     if n == 1:
-        return text("alone_only", language)
+        return text("alone_only", language, on_cpu=on_cpu(comparison))
     if "DataParallel" not in rows:
         return text("batches_ddp", language, n=n, rows=rows["DistributedDataParallel"], total=total)
     chunks = comparison.runs["DataParallel"].scenario.rows
@@ -58,7 +58,8 @@ def one_alone(comparison: Comparison, language: str) -> str:
 def numbers(comparison: Comparison, language: str) -> tuple[tuple[str, ...], ...]:
     """The table, its header first."""
     runs, single = list(comparison.runs.items()), comparison.single
-    first = player_words(language, on_cpu=on_cpu(comparison))["device"].format(device=0)
+    cpu = on_cpu(comparison)
+    first = player_words(language, on_cpu=cpu)["device"].format(device=0)
 
     def peak(run: Run, devices: range) -> str:
         if not devices:
@@ -69,7 +70,7 @@ def numbers(comparison: Comparison, language: str) -> tuple[tuple[str, ...], ...
         return f"{shown} ({text('does_not_fit', language)})" if full else shown
 
     def row(key: str, alone: str, cells: list[str]) -> tuple[str, ...]:
-        return (text(key, language), alone, *cells)
+        return (text(key, language, on_cpu=cpu), alone, *cells)
 
     return (
         ("", one_alone(comparison, language), *(SHORT[name] for name, _ in runs)),
@@ -80,7 +81,11 @@ def numbers(comparison: Comparison, language: str) -> tuple[tuple[str, ...], ...
         row("row_exposed", "", [seconds(run.metrics.exposed_comm_s) for _, run in runs]),
         row("row_overlap", "", [percent(run.metrics.overlap) for _, run in runs]),
         row("row_sent", "", [nbytes(max(run.metrics.bytes_by_device("sent"))) for _, run in runs]),
-        (text("row_first", language, first=first), peak(single, range(1)), *(peak(run, range(1)) for _, run in runs)),
+        (
+            text("row_first", language, on_cpu=cpu, first=first),
+            peak(single, range(1)),
+            *(peak(run, range(1)) for _, run in runs),
+        ),
         row("row_others", "", [peak(run, range(1, run.scenario.world_size)) for _, run in runs]),
     )
 

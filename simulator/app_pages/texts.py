@@ -35,10 +35,10 @@ TEXTS: dict[str, tuple[str, str]] = {
         "在 DataParallel 下，{first} 的一步是单卡的 {first_factor} 倍，{second} 是 {second_factor} 倍。",
     ),
     "why_python": (
-        "{model}'s {tensors} tensors hold the step up by {host}: one Python thread rebuilds them on {others} GPUs and launches "
-        "for {n} GPUs under one GIL, while its {bytes} cost {link} on {name}.",
-        "{model} 有 {tensors} 个张量：唯一的 Python 线程要在另外 {others} 张卡上逐个重建，还要在一把 GIL 下替 {n} 张卡启动 kernel，"
-        "这一步因此多等 {host}；而 {bytes} 参数在 {name} 上只多花 {link}。",
+        "{model}'s {tensors} tensors hold the step up by {host}: one Python thread builds {n} replicas of them (GPU 0 gets one "
+        "too) and launches for {n} GPUs under one GIL, while its {bytes} cost {link} on {name}.",
+        "{model} 有 {tensors} 个张量：唯一的 Python 线程要逐个建出 {n} 份副本（0 号卡也有一份），"
+        "还要在一把 GIL 下替 {n} 张卡启动 kernel，这一步因此多等 {host}；而 {bytes} 参数在 {name} 上只多花 {link}。",
     ),
     "why_link": (
         "{model}'s {bytes} leave GPU 0 in every forward and return as gradients in every backward, which costs {link} on {name}; "
@@ -75,7 +75,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "ddp_options": ("DistributedDataParallel", "DistributedDataParallel"),
     "transport": ("Transport", "传输方式"),
     "transport_help": (
-        "nccl: one broadcast or reduce for each piece. peer_copy: N - 1 copies through GPU 0, one at a time.",
+        "nccl: one broadcast or reduce for each piece. peer_copy: N - 1 copies through device 0, one at a time.",
         "nccl：每块数据一次 broadcast 或 reduce。peer_copy：全部经过 0 号卡，逐个拷贝 N - 1 次。",
     ),
     "loss_inside": ("Loss inside the module", "loss 放在模型里"),
@@ -88,6 +88,9 @@ TEXTS: dict[str, tuple[str, str]] = {
     "devices": ("Devices", "卡数"),
     "all_of_them": ("all", "全部"),
     "nothing": ("none", "不设"),
+    "on": ("on", "开"),
+    "off": ("off", "关"),
+    "unanswered": ("the question", "题目"),
     "optimizer": ("Optimizer", "优化器"),
     "precision": ("Precision", "精度"),
     "algorithm": ("All-reduce algorithm", "all-reduce 算法"),
@@ -105,22 +108,24 @@ TEXTS: dict[str, tuple[str, str]] = {
     ),
     "upload": ("Your own model (profile as JSON)", "用自己的模型（JSON profile）"),
     "upload_help": ("What simulator.codec.to_json wrote.", "由 simulator.codec.to_json 写出的文件。"),
+    "from_file": ("{name} (your file)", "{name}（你的文件）"),
+    "from_file_help": ("The file below takes the place of the list. Remove it to choose again.",
+                       "“更多”里的文件代替了列表；移除它即可重新选择。"),
     "upload_used": ("Shown: {name} from your file. Remove the file to return to the list.",
                     "正在显示文件里的 {name}。移除文件即回到列表。"),
     "upload_bad": ("This file cannot be read, so {model} stays. ", "读不了这个文件，仍显示 {model}。"),
     "upload_not_text": ("It is not UTF-8 text.", "它不是 UTF-8 文本。"),
     "upload_not_profile": ("It holds {kind}, not a ModelProfile.", "里面是 {kind}，不是 ModelProfile。"),
     # ---- the bench: answers
-    "bad_value": ("The address says {name} = {given}, which is not possible here; shown is {used}.",
-                  "网址里的 {name} = {given} 不可用，改为 {used}。"),
+    "bad_value": ("{name} = {given} is not possible here; shown is {used}.", "这里不能用 {name} = {given}，改为 {used}。"),
     "cannot_run": ("This combination cannot run. ", "这个组合跑不了。"),
     "one_machine": (
         "DataParallel cannot run here: it is one process and sees the GPUs of one machine, and {cluster} has {nodes} machines.",
         "DataParallel 在这里跑不了：它是单进程，只看得到一台机器上的卡，而 {cluster} 有 {nodes} 台机器。",
     ),
     "no_gpus": (
-        "DataParallel would change nothing here: without GPUs it has no device_ids and calls the module as it is.",
-        "DataParallel 在这里不起作用：没有 GPU 就没有 device_ids，它只是原样调用模型。",
+        "DataParallel would change nothing here: on a CPU it has no device_ids and calls the module as it is.",
+        "DataParallel 在这里不起作用：在 CPU 上没有 device_ids，它只是原样调用模型。",
     ),
     "alone_only": ("One device: there is nothing to communicate.", "只有一张卡：没有通信。"),
     "both_batches": (
@@ -128,6 +133,7 @@ TEXTS: dict[str, tuple[str, str]] = {
         "batch：DDP 的 {n} 个 rank 各拿 {rows}；DataParallel 把 {total} 当作一个 batch，切成 {chunks}。",
     ),
     "batches_ddp": ("Batches: {n} ranks with {rows} each, {total} in all.", "batch：{n} 个 rank 各拿 {rows}，一共 {total}。"),
+    "memory_colours": ("Memory:", "显存："),
     "numbers": ("Numbers", "数字"),
     "one_gpu": ("one GPU", "单卡"),
     "one_rank": ("one rank", "单进程"),
@@ -167,6 +173,25 @@ TEXTS: dict[str, tuple[str, str]] = {
     "source_library": ("Library", "通信库"),
 }  # fmt: skip
 
+TEXTS_ON_CPU: dict[str, tuple[str, str]] = {
+    "batch": ("Batch per rank", "每个 rank 的 batch"),
+    "batch_help": ("What each DDP rank gets.", "每个 DDP rank 拿到的样本数。"),
+    "devices": ("Ranks", "rank 数"),
+    "inputs_device": ("in place", "已就位"),
+    "inputs_host": ("to be copied first", "先要拷贝"),
+    "global_help": (
+        "The ranks get this many rows in all; the batch per rank is then ignored.",
+        "所有 rank 一共拿这么多样本；此时忽略每个 rank 的 batch。",
+    ),
+    "alone_only": ("One rank: there is nothing to communicate.", "只有一个 rank：没有通信。"),
+    "memory_colours": ("Memory:", "内存："),
+    "row_speedup": ("speed-up, same batch per rank", "加速比（每个 rank 的 batch 相同）"),
+    "row_sent": ("bytes sent, busiest rank", "发送最多的 rank 发出"),
+    "row_first": ("peak memory, {first}", "内存峰值，{first}"),
+    "row_others": ("peak memory, the others", "内存峰值，其余"),
+}  # fmt: skip
+"""What replaces the texts above where ranks train on a CPU: there is no card and no memory of its own."""
+
 MODEL_NAMES = {
     "alexnet": "AlexNet", "bert-base": "BERT-base", "densenet121": "DenseNet-121", "gpt2": "GPT-2 small",
     "gpt2-128": "GPT-2 small, 128 tokens", "gpt2-256": "GPT-2 small, 256 tokens", "gpt2-512": "GPT-2 small, 512 tokens",
@@ -184,9 +209,10 @@ _LINKS = {
 }  # fmt: skip
 
 
-def text(key: str, language: str, **values: object) -> str:
+def text(key: str, language: str, *, on_cpu: bool = False, **values: object) -> str:
     """The text of a key in "en" or "zh", with its blanks filled."""
-    return TEXTS[key][language == "zh"].format(**values)
+    pair = TEXTS_ON_CPU.get(key, TEXTS[key]) if on_cpu else TEXTS[key]
+    return pair[language == "zh"].format(**values)
 
 
 def model_name(name: str) -> str:

@@ -112,5 +112,8 @@ ON_CPU: dict[str, tuple[str, str]] = {
     "all_devices": ("All ranks", "所有 rank"),
     "fewer_devices": ("Fewer ranks", "只看几个"),
     "alone": ("one rank alone", "单进程一步"),
+    "memory": ("memory", "内存"),
+    "peak": ("torch allocates {allocated} at most", "torch 分配峰值 {allocated}"),
+    "peak_of": ("torch allocates {allocated} at most, of {limit}", "torch 分配峰值 {allocated}，上限 {limit}"),
 }
 """What replaces the words above where ranks train on a CPU."""

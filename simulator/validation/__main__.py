@@ -1,7 +1,8 @@
 """The simulator proves itself on your machine: `python -m simulator.validation`.
 
 Starts real ranks with torch.distributed (gloo), runs what the simulator simulates, and prints what each says and how far
-apart they are. Exit status 0; 1 when a verdict fails or a rank does; 2 for a wrong call; 130 after Ctrl-C.
+apart they are. `published` predicts other people's published measurements instead. Exit status 0; 1 when a verdict fails
+or a rank does; 2 for a wrong call; 130 after Ctrl-C.
 """
 
 import argparse
@@ -18,8 +19,13 @@ from simulator.validation.suite import Suite
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run it all. Returns the exit status."""
-    options = _parser().parse_args(arguments)
+    """Run it all, or `published ...`. Returns the exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["published"]:
+        from simulator.validation.published import run_published
+
+        return run_published(given[1:])
+    options = _parser().parse_args(given)
     try:
         report = _validate(Suite(options.quick, (options.only,) if options.only else ("exact", "times")))
         _write(report, options)

@@ -1,6 +1,7 @@
 """What others measured, predicted from what they state: `python -m simulator.validation published`.
 
-Every family of published figures has one fit, made before the rest is predicted; which rows fixed what stands beside it.
+Every family of published figures has one fit, made before the rest is predicted; which rows fixed what stands beside
+it.
 The table has a line a family and use, then its groups (hardware, model, number of GPUs). A family passes if the median
 of what was not fitted stays within its bound, and fails the command (exit status 1) otherwise. Bounds have reasons;
 errors above 20 % have the cause that was found, or say that none was.
@@ -19,17 +20,26 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from simulator.errors import InputError
 from simulator.validation import (
-    published_buckets, published_collectives, published_compute, published_dp, published_dp_ddp, published_nccl,
-    published_overlap, published_scaling,
+    published_buckets,
+    published_collectives,
+    published_compute,
+    published_dp,
+    published_dp_ddp,
+    published_nccl,
+    published_overlap,
+    published_scaling,
 )  # fmt: skip
+from simulator.validation.progress import Bar
 from simulator.validation.published_rows import FITTED, HOWS, LARGE, Errors, Family, Left, left_of
 from simulator.views.text import table
 from simulator.views.words import wrap
 
 WIDTH = 100
-MODULES = (published_nccl, published_dp, published_dp_ddp, published_scaling, published_buckets, published_overlap,
-           published_collectives, published_compute)  # fmt: skip
+SECONDS = {published_nccl: 3, published_dp: 9, published_dp_ddp: 1, published_scaling: 6, published_buckets: 1,
+           published_overlap: 1, published_collectives: 1, published_compute: 1}  # fmt: skip
+"""Each module's families, in order, and about how long they take."""
 HEADER = ("", "used", "rows", "median", "largest", "bound", "")
 NUMBERS = (2, 3, 4, 5)
 
@@ -37,7 +47,15 @@ NUMBERS = (2, 3, 4, 5)
 @cache
 def families() -> tuple[Family, ...]:
     """All of them, each row predicted; a minute at most."""
-    return tuple(family for module in MODULES for family in module.families())
+    bar = Bar(sum(SECONDS.values()))
+    try:
+        found: list[Family] = []
+        for module, weight in SECONDS.items():
+            bar.start(module.__name__.rpartition(".published_")[2].replace("_", " "), weight)
+            found += module.families()
+        return tuple(found)
+    finally:
+        bar.close()
 
 
 def left_out() -> tuple[Left, ...]:
@@ -51,13 +69,21 @@ def failures() -> list[str]:
 
 
 def run_published(arguments: Sequence[str]) -> int:
-    """The command. Exit status 0, or 1 when a family's median exceeds its bound."""
+    """The command. Exit status 0; 1 when a family's median exceeds its bound; 2 for a wrong call."""
     parser = argparse.ArgumentParser(prog="python -m simulator.validation published",
                                      description=(__doc__ or "").split("\n", maxsplit=1)[0])  # fmt: skip
     parser.add_argument("--brief", action="store_true", help="families alone, without their groups")
     parser.add_argument("--json", metavar="FILE", help="write every row; - prints them instead of the table")
     parser.add_argument("--markdown", action="store_true", help="the small table of the README instead")
     options = parser.parse_args(arguments)
+    try:
+        return _published(options)
+    except (InputError, OSError) as problem:
+        print(f"error: {problem}", file=sys.stderr)
+        return 2
+
+
+def _published(options: argparse.Namespace) -> int:
     if options.markdown:
         print(accuracy_markdown())
     elif options.json != "-":
@@ -85,10 +111,11 @@ def report_text(*, brief: bool = False) -> str:
             body = [line for group in family.groups for line in _lines(family, group)]
             lines += [table(body, HEADER[:5], right=NUMBERS[:3])] if len(family.groups) > 1 else []
         for group, rows in family.off.items() if not brief else ():
-            said = f"{group}: {len(rows)} rows beyond {LARGE:.0%}: {family.cause(group) or 'no cause is named'}"
+            count = f"{len(rows)} row{'s' if len(rows) > 1 else ''}"
+            said = f"{group}: {count} beyond {LARGE:.0%}: {family.cause(group) or 'no cause is named'}"
             lines += _indented(said)
         lines.append("")
-    return "\n".join([*lines, *_left_text(), "", summary()])
+    return "\n".join([*lines, *_left_text(), "", *wrap(summary(), WIDTH)])
 
 
 def _indented(text: str) -> list[str]:
@@ -124,7 +151,7 @@ def _left_text() -> list[str]:
     reasons: Counter[str] = Counter()
     for left in left_out():
         reasons[left.reason] += left.rows
-    lines = [f"Not predicted: {sum(reasons.values())} published rows."]
+    lines = [f"Left out: {sum(reasons.values())} published rows."]
     for reason, rows in reasons.most_common():
         lines += _indented(f"{rows}: {reason}")
     return lines
@@ -137,7 +164,7 @@ def summary() -> str:
     inputs = sum(family.inputs for family in families())
     found = failures()
     return (f"{len(rows) - fitted} figures predicted or interpolated, {fitted} fitted, {inputs} taken as inputs, "
-            f"{sum(left.rows for left in left_out())} left out; "
+            f"{sum(left.rows for left in left_out())} published rows left out; "
             f"{len(found)} of {sum(len(family.bounds) for family in families())} medians above their bounds.")  # fmt: skip
 
 

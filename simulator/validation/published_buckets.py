@@ -4,8 +4,8 @@ ResNet-50 on two GPUs over gloo, neither named: the backward at the smallest cap
 synchronous program's first row the bandwidth; every other cap of all three programs is predicted. Their times are of
 the backward with its waiting. The Python program fills buffers of one size; torch's first bucket is 1 MiB.
 
-GPT-2 on two A100 of a cloud: the step of one GPU gives the computing. The larger model's was measured on another machine
-(8.5 % apart), so that its row at 25 MiB fixes it instead. The link is not stated; NVLink is taken.
+GPT-2 on two A100 of a cloud: the step of one GPU gives the computing. The larger model's was measured on another
+machine (8.5 % apart), so that its row at 25 MiB fixes it instead. The link is not stated; NVLink is taken.
 
 Not modelled: gloo's threads, which take time from the host.
 """

@@ -29,13 +29,13 @@ DEFAULT_DELAY_MS = 0.05
 FIXED, CENTRAL, SHARDED = "send_recv", "parameter_server_central", "parameter_server_sharded"
 CHAIN = "a chain's slices wait out the delay one after another; TCP sends the next before the last has arrived"
 CAUSES = {
-    "all_reduce, Gloo": "gloo waits for an answer within a step; with a delay that is several",
+    "all_reduce, Gloo": "perhaps gloo waits for an answer within a step; the longer the delay, the slower",
     "all_reduce, NCCL": "50 ms of delay: TCP's window bounds what is under way, not the line",
-    "broadcast, Gloo": "at a node of the tree gloo copies, receives and sends in turn",
+    "broadcast, Gloo": "perhaps gloo copies, receives and sends in turn at a node of the tree",
     "broadcast, NCCL": CHAIN, "reduce, NCCL": CHAIN, "parameter_server_central": CHAIN,
     "reduce, Gloo": "a chain stands for gloo's reduce, which is another algorithm",
     "send_recv, Gloo": "on a slow wire gloo copies while it sends; the preset adds both",
-    "parameter_server_sharded": "many senders into one line lose packets; sharing here is fair and free",
+    "parameter_server_sharded": "perhaps many senders into one line lose packets; sharing here is fair and free",
 }  # fmt: skip
 FIXED_BYTES = 64 << 20
 
@@ -77,9 +77,7 @@ def _run(cluster: Cluster, library: Library, backend: Backend, pattern: str, nby
     return max(transfer.end_s or 0.0 for transfer in engine.run().transfers)
 
 
-def _programs(
-    engine: Engine, library: Library, backend: Backend, pattern: str, nbytes: int
-) -> dict[int, Program]:
+def _programs(engine: Engine, library: Library, backend: Backend, pattern: str, nbytes: int) -> dict[int, Program]:
     """One program a machine."""
     ranks = range(library.cluster.world_size)
     if pattern == "broadcast":

@@ -33,10 +33,11 @@ COUNTS_BATCHES = 227 / 174
 """Kernels of ResNet-50's forward in training, where normalisation counts its batches, over those without."""
 HIDDEN = 0.5
 LAYERS = 32
+THREE = "three of these GPUs take longer than four whenever a model is large; not explained"
 CAUSES = {
     "4xA100": "the part of a step that the host takes is bounded, not known: a few large kernels launch faster",
-    "4x2080Ti-pcie, train, 3": "three of these GPUs take longer than four whenever a model is large; not explained",
-    "4x2080Ti-pcie, forward_only, 3": "three of these GPUs take longer than four whenever a model is large; not explained",
+    "4x2080Ti-pcie, train, 3": THREE,
+    "4x2080Ti-pcie, forward_only, 3": THREE,
     "4x2080Ti-pcie": "10 ms of the host for any forward, as the fit has it, are too many for small ResNets",
 }  # fmt: skip
 LINK = {"4xA100": 25e9, "4x2080Ti-pcie": 12e9}
@@ -79,7 +80,8 @@ def _rows(dtype: str) -> Iterator[Prediction]:
         even = models().index(model) % 2 == 0
         for gpus in (2, 3, 4):
             how = FITTED if even and gpus != 3 and dtype == "float32" else PREDICTED
-            yield Prediction(f"{machine}, {phase}, {gpus} GPUs", f"{model}, {gpus} GPUs, {machine}, {phase}, {dtype}", how,
+            yield Prediction(f"{machine}, {phase}, {gpus} GPUs",
+                             f"{model}, {gpus} GPUs, {machine}, {phase}, {dtype}", how,
                              simulated_s(machine, phase, model, gpus, dtype), ms[gpus - 1] * 1e-3, source)  # fmt: skip
 
 

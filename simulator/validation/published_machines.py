@@ -5,7 +5,7 @@ enter a node by one NIC and leave it by the one before, so that each direction o
 
 `lines` asks the library for the time of an all-reduce by each algorithm and protocol: a constant and seconds a byte.
 The library takes the cheapest, so time over size is the lower envelope. All nodes being equal, no link of more than
-eight nodes is busier than the busiest of eight; only steps are more: 2 (N - 1) of a ring, and of a tree twice its depth.
+eight nodes is busier than the busiest of eight; only steps are more: 2 (N - 1) of a ring, of a tree twice its depth.
 
 `two_ranks` is a pair of GPUs whose all-reduce takes exactly those lines. Ranks of DistributedDataParallel that do the
 same work at the same time are all alike, so that two of them show the step of a thousand.
@@ -58,8 +58,8 @@ def cluster_of(spec: Nodes) -> Cluster:
         devices.append(Device(f"gpu{rank}", spec.kind, 0, node))
         links += _both(f"gpu{rank}", f"nvswitch{node}", spec.port_bytes_per_s, 0.0, "nvlink")
         if spec.nodes > 1:
-            nic = f"nic{node}.{local * spec.nics // spec.gpus}"
-            links += _both(f"gpu{rank}", nic, spec.nic_bytes_per_s, 0.0, "pcie")
+            beside = f"nic{node}.{local * spec.nics // spec.gpus}"
+            links += _both(f"gpu{rank}", beside, spec.nic_bytes_per_s, 0.0, "pcie")
     for node in range(spec.nodes if spec.nodes > 1 else 0):
         for nic in range(spec.nics):
             links += _both(f"nic{node}.{nic}", "network", spec.nic_bytes_per_s, 0.0, "network")

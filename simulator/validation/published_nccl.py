@@ -24,7 +24,14 @@ from simulator.presets.backends import backend_for
 from simulator.presets.clusters import load_cluster
 from simulator.validation.published_machines import Nodes, all_reduce_s, closed_form_s, cluster_of, library, lines_of
 from simulator.validation.published_rows import (
-    FITTED, INTERPOLATED, PREDICTED, Family, Left, Prediction, published, shared,
+    FITTED,
+    INTERPOLATED,
+    PREDICTED,
+    Family,
+    Left,
+    Prediction,
+    published,
+    shared,
 )  # fmt: skip
 
 A100, H100, V100 = 300e9, 450e9, 6 * 25.78e9
@@ -76,8 +83,8 @@ TAKEN = {"4090x6_pcie4_p2p_single": ("RTX 4090, peer access", "8x4090-pcie4", 6)
          "4090_pcie_shm_k8s_4gpu": ("RTX 4090, host memory", "4x4090-nopeer", 4),
          "4090_pcie_shm_docker_2gpu": ("RTX 4090, host memory", "4x4090-nopeer", 2)}  # fmt: skip
 """Further tables on the presets' clusters: family, cluster, GPUs."""
-ELSEWHERE = ("other machines, networks and numbers of GPUs by the constants of one table a family: a check that it does "
-             "not get worse; the aim is 0.05 above 1 MiB and 0.10 below")  # fmt: skip
+ELSEWHERE = ("other machines, networks and numbers of GPUs by the constants of one table a family: a check that it "
+             "does not get worse; the aim is 0.05 above 1 MiB and 0.10 below")  # fmt: skip
 INSIDE = {
     "gh200x4node": "times jump and fall again between 16 KiB and 32 MiB: no rising line meets both sides",
     "a100x4node": "times jump and fall again between two sizes: no rising line meets both sides",
@@ -91,14 +98,14 @@ INSIDE = {
 }  # fmt: skip
 CAUSES = {
     "A100, NVSwitch": "on two GPUs NCCL uses few channels under 64 MiB; channels are not modelled",
-    "H100, NVSwitch": "one process for 4 GPUs takes 17 us for a byte; the table that fixed the family has no small rows",
-    "RTX 4090, peer access": "the preset puts the last four behind a second socket; small messages change protocols elsewhere",
+    "H100, NVSwitch": "one process for 4 GPUs takes 17 us for a byte; the table that fixed the family has no small row",
+    "RTX 4090, peer access": "the preset has a second socket for the last four; small ones change protocols earlier",
     "RTX 4090, host memory": "what a copy through host memory costs to begin is not modelled",
     "10 Gb/s TCP": "a socket's round trip is 45 us there, and the preset's Ethernet has twice that",
-    "A100, InfiniBand": "machines differ by twice in small messages; ring and tree change places at another size than ours",
+    "A100, InfiniBand": "small messages differ by twice among machines; perhaps the tree begins at another size",
     "A100, Ethernet": "EFA takes 250 us for the least message, ten times what InfiniBand does",
     "A100, Slingshot, TCP": "sockets: a step of many bytes costs more than one of few, long before the line is full",
-    "A100, Slingshot": "256 nodes take another algorithm than two: the fit on two says too little of them",
+    "A100, Slingshot": "perhaps 256 nodes take another algorithm than two, on which the fit is",
     "B200, NVSwitch": "no message takes less than 38 us there: torch's call is timed, not the kernel",
     "H200, NVSwitch": "no message takes less than 38 us there: torch's call is timed, not the kernel",
     "GH200, NVLink": "the least messages are faster than NCCL's own figure for a step allows",
@@ -108,9 +115,9 @@ CAUSES = {
     "V100, Ethernet": "four channels over EFA reach 2.6 of 12.5 GB/s; channels are not modelled",
 }  # fmt: skip
 NOT_EXPRESSED = {
-    "h100x96_ib_sharp_partial": "the network's switches add (SHARP), which is not modelled",
-    "l40sx2_2node_1gpu": "it is not clear which network the messages took",
-    "t4x2_g4dn_efa_2node": "the NIC's rate is not stated",
+    "h100x96_ib_sharp_partial": "interpolated only: the network's switches add (SHARP), which is not modelled",
+    "l40sx2_2node_1gpu": "interpolated only: it is not clear which network the messages took",
+    "t4x2_g4dn_efa_2node": "interpolated only: the NIC's rate is not stated",
 }  # fmt: skip
 
 
@@ -126,7 +133,7 @@ def families() -> list[Family]:
     inside = list(_inside())
     wholes = {name: entry["rows"] for name, entry in tables().items()}
     left = tuple(Left(name, len(wholes[name]), reason) for name, reason in NOT_EXPRESSED.items())
-    few = tuple(Left(name, len(rows), "too few rows to fit on half of them")
+    few = tuple(Left(name, len(rows), "not interpolated: too few rows to fit on half of them")
                 for name, rows in wholes.items() if not _fits(rows))  # fmt: skip
     elsewhere = list(_elsewhere())
     fixed = "; ".join(f"{family} by {name}" for family, name in FIXED.items())
@@ -219,14 +226,20 @@ def _constants(family: str) -> tuple[float, float | None]:
     if name not in NODES or _nic(family):
         return 1.0, None
     rows, spec = sorted(tables()[name]["rows"]), NODES[name][1]
-    reached, slower_s = 0.5, 0.0
 
     def seconds(row: list[float], reached: float, slower_s: float) -> float:
         return closed_form_s(lines_of(spec, library(spec, reached, slower_s)), int(row[0]))
 
+    def reach(slower_s: float) -> float:
+        return _solve(lambda reached: seconds(rows[-1], reached, slower_s), rows[-1][1] * 1e-6, 0.01, 0.999)
+
+    def slower(reached: float) -> float:
+        return _solve(lambda slower_s: -seconds(rows[0], reached, slower_s), -rows[0][1] * 1e-6, 0.0, 1e-3)
+
+    reached, slower_s = 0.5, 0.0
     for _ in range(3):
-        reached = _solve(lambda x: seconds(rows[-1], x, slower_s), rows[-1][1] * 1e-6, 0.01, 0.999)
-        slower_s = _solve(lambda x: -seconds(rows[0], reached, x), -rows[0][1] * 1e-6, 0.0, 1e-3)
+        reached = reach(slower_s)
+        slower_s = slower(reached)
     return reached, slower_s
 
 

@@ -15,6 +15,7 @@ Not modelled: an optimizer that launches a kernel a tensor; the flat copy's own 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 from simulator.backend import nccl
 from simulator.buckets import BucketOptions
@@ -27,7 +28,9 @@ from simulator.validation.published_rows import FITTED, PREDICTED, Family, Predi
 
 KIND = "A100"
 """Its host and memory: the authors' kernels are an A100's or an H100's."""
-CAUSES = {"one flat after backward": "1.96 s beside 0.88 and 1.14 of its neighbours: one run of the source, not explained"}
+CAUSES = {
+    "one flat after backward": "1.96 s beside 0.88 and 1.14 of its neighbours: one run of the source, not explained"
+}
 NO_COPIES = Host(device_memory_bytes_per_s=1e18)
 """Hand-written programs send gradients where they lie."""
 WITHOUT_END = 1e6
@@ -101,7 +104,9 @@ def _alone() -> dict[int, tuple[float, float]]:
 
 def slowdown() -> float:
     """The part of its speed that computing loses while an all-reduce runs, by the row SLOWS."""
-    wanted = _seconds(SLOWS[0])[(*SLOWS[1:], STEP)]
+    source, *row = SLOWS
+    key: Any = (*row, STEP)
+    wanted = _seconds(source)[key]
     low, high = 0.0, 0.95
     for _ in range(20):
         middle = (low + high) / 2

@@ -19,6 +19,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from simulator.errors import InputError
+
 FITTED, INTERPOLATED, PREDICTED = "fitted", "interpolated", "predicted"
 LARGE = 0.20
 """Of an error that must have a cause named."""
@@ -136,8 +138,11 @@ def published(name: str) -> dict[str, Any]:
 
 @cache
 def shared(name: str) -> dict[str, Any]:
-    """A file of figures that tests read too."""
-    found: dict[str, Any] = json.loads((SHARED_WITH_TESTS / f"{name}.json").read_text(encoding="utf-8"))
+    """A file of figures that tests read too. Raises InputError outside a checkout."""
+    path = SHARED_WITH_TESTS / f"{name}.json"
+    if not path.is_file():
+        raise InputError(f"{path} is not there: figures lie beside the tests. Run it in a checkout of the repository.")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 

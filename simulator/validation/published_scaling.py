@@ -30,7 +30,7 @@ PORT = 6 * NVLINK2
 MOST_GPUS = 8
 EPOCH = "means of an epoch of 50 steps with its start, which weighs the more the more GPUs there are"
 CAUSES = {
-    "bert-large, DGX": "0.76 on 256 GPUs in tf32 beside 0.92 in mixed precision, 0.70 on 8 beside 0.88 on 4; not explained",
+    "bert-large, DGX": "0.76 on 256 GPUs in tf32 beside 0.92 in amp, 0.70 on 8 beside 0.88 on 4; not explained",
     "NCF": "a step of milliseconds: what does not shrink with the batch (sampling, launches) is not stated",
     "resnet50, 2080Ti": "half precision on many GPUs only: perhaps the loader, which is not stated",
     "bert-base": EPOCH,
@@ -77,8 +77,8 @@ def efficiency(model: str, machine: str, gpus: int, nodes: int, batch: int, accu
     cluster, backend = machine_of(machine, gpus, nodes)
     counts = tuple(published("scaling")["models"][model])
     kind = cluster.devices[0].kind
-    many = counted(model, counts, kind, batch, step_s, like_batch)  # type: ignore[arg-type]
-    one = counted(model, counts, kind, like_batch, step_s)  # type: ignore[arg-type]
+    many = counted(model, counts, kind, batch, step_s, like_batch)
+    one = counted(model, counts, kind, like_batch, step_s)
     first = cluster.take(1)
 
     def step(profile: Any, cluster: Cluster, backend: Backend, strategy: Strategy, batch: int) -> float:

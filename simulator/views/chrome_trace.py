@@ -29,6 +29,7 @@ from simulator.intervals import difference, length
 from simulator.scenario import Scenario
 from simulator.trace import Trace
 from simulator.views.chrome_events import NEXT_TRACE, EventWriter
+from simulator.views.save import cannot_write, check_target
 
 
 class RunLike(Protocol):
@@ -112,8 +113,18 @@ def _head(trace: Trace, scenario: Scenario | None, ranks: list[int], rank: int) 
     }  # fmt: skip
 
 
+def check_trace_file(path: str | Path) -> Path:
+    """The path, if a Chrome trace can be written there, before it takes time to make one. Raises InputError."""
+    target = check_target(path)
+    if not target.name.endswith((".json", ".json.gz")):
+        raise InputError(f"{target.name}: a Chrome trace is written as .json or .json.gz. Change the ending.")
+    return target
+
+
 def _write(data: dict[str, Any], path: Path) -> None:
-    if not path.name.endswith((".json", ".json.gz")):
-        raise InputError(f"{path.name}: a Chrome trace is written as .json or .json.gz. Change the ending.")
+    target = check_trace_file(path)
     text = json.dumps(data, allow_nan=False)
-    path.write_bytes(gzip.compress(text.encode(), mtime=0) if path.suffix == ".gz" else text.encode())
+    try:
+        target.write_bytes(gzip.compress(text.encode(), mtime=0) if target.suffix == ".gz" else text.encode())
+    except OSError as problem:
+        raise cannot_write(target, problem) from None

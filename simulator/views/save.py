@@ -7,13 +7,15 @@ text is written as outlines, so that a file looks the same on a machine without 
 Not modelled: right-to-left scripts.
 """
 
+import os
 import re
 from functools import cache
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from simulator.errors import unknown
+from simulator.errors import InputError, require, unknown
 from simulator.views.style import check_language
 
 if TYPE_CHECKING:
@@ -74,14 +76,50 @@ def drawable(text: str) -> str:
     )
 
 
-def save_figure(figure: "Figure", path: str | Path) -> None:
-    """Write the figure as *.svg or *.png. Equal figures give equal files. Raises InputError for another ending."""
-    import matplotlib
-
+def check_target(path: str | Path) -> Path:
+    """The path, if a file can be written there: its folder exists and it is no folder itself. Raises InputError."""
+    require(str(path) not in ("", ".") and "\0" not in str(path), f"{str(path)!r} is no file", "a file's name is needed", "Name a file to write")
     target = Path(path)
+    try:
+        require(target.parent.is_dir(), f"{target}: its folder does not exist", "a file is written to a folder that exists",
+                f"Make {target.parent} first, or name another folder")  # fmt: skip
+        require(not target.is_dir(), f"{target} is a folder", "a file's name is needed", "Name a file to write")
+    except (OSError, ValueError) as problem:
+        raise problem if isinstance(problem, InputError) else cannot_write(target, problem) from None
+    require(os.access(target if target.exists() else target.parent, os.W_OK), f"{target} cannot be written",
+            "permission is needed", "Name a file in a folder of your own")  # fmt: skip
+    return target
+
+
+def cannot_write(path: Path, problem: Exception) -> InputError:
+    """The error for a file that the system does not let us write."""
+    reason = getattr(problem, "strerror", None) or problem
+    return InputError(f"{path}: {reason}. It could not be written. Name another file, or make room.")
+
+
+def check_figure(path: str | Path) -> Path:
+    """The path, if a figure can be written there, before it takes time to draw it. Raises InputError."""
+    target = check_target(path)
     suffix = target.suffix.lower().removeprefix(".")
     if suffix not in SUFFIXES:
         raise unknown("figure ending", suffix or target.name, SUFFIXES)
+    require(find_spec("matplotlib") is not None, f"{target}: matplotlib is not installed", "figures are drawn with it",
+            "pip install matplotlib")  # fmt: skip
+    return target
+
+
+def save_figure(figure: "Figure", path: str | Path) -> None:
+    """Write the figure as *.svg or *.png. Equal figures give equal files. Raises InputError where it cannot."""
+    target = check_figure(path)
+    try:
+        _save(figure, target, target.suffix.lower().removeprefix("."))
+    except OSError as problem:
+        raise cannot_write(target, problem) from None
+
+
+def _save(figure: "Figure", target: Path, suffix: str) -> None:
+    import matplotlib
+
     if suffix == "png":
         figure.savefig(target, format="png", dpi=150, facecolor=figure.get_facecolor(), metadata={"Software": None})
         return

@@ -33,7 +33,7 @@ def test_question_answer_other_link_and_bench(visit: Any, width: int) -> None:
         assert factors[model] + "×" in one.player("[...p.root.querySelectorAll('.factor')].map((e) => e.textContent)")
     assert factors["resnet50"] > factors["vgg16"]
     one.says("You said VGG-16. It is ResNet-50.")
-    one.says("one Python thread rebuilds them")
+    one.says("one Python thread builds 4 replicas of them")
     one.says(factors["resnet50"])
     one.page.get_by_role("radio", name="PCIe 3").or_(one.page.get_by_role("button", name="PCIe 3")).first.click()
     one.drawn(other_than=first)
