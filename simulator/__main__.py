@@ -11,9 +11,11 @@ import os
 import sys
 import textwrap
 from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
-from simulator.buckets import BucketOptions
+from simulator.buckets import NEWEST_TORCH, BucketOptions, torch_release
 from simulator.errors import InputError
 
 DEFAULT_BATCH = 32
@@ -52,8 +54,15 @@ def _silence() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+class _Parser(argparse.ArgumentParser):
+    """argparse keeps silent when its help cannot be written."""
+
+    def print_help(self, file: Any = None) -> None:
+        print(self.format_help(), end="", file=file or sys.stdout)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m simulator", description=__doc__.split("\n")[0])
+    parser = _Parser(prog="python -m simulator", description=__doc__.split("\n")[0])
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_compare(commands.add_parser("compare", help="one training step under both strategies, side by side"))
     network = commands.add_parser("network", help="run the transfers of a file through the network model")
@@ -83,6 +92,7 @@ def _add_bucket_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bucket-cap-mb", type=float, help="MiB, as in torch; left out: 1 MiB first, then 25")
     parser.add_argument("--find-unused-parameters", action="store_true")
     parser.add_argument("--static-graph", action="store_true")
+    parser.add_argument("--torch-version", help="whose bucket rule applies (default: the installed torch's, else 2.14)")
 
 
 def _add_compare(parser: argparse.ArgumentParser) -> None:
@@ -203,7 +213,23 @@ def _nccl_tests(options: argparse.Namespace) -> None:
 
 def _bucket_options(options: argparse.Namespace) -> BucketOptions:
     return BucketOptions(options.bucket_cap_mb, find_unused_parameters=options.find_unused_parameters,
-                         static_graph=options.static_graph)  # fmt: skip
+                         static_graph=options.static_graph, torch_version=_torch_version(options))  # fmt: skip
+
+
+def _torch_version(options: argparse.Namespace) -> str:
+    """The version whose bucket rule applies: the one asked for, else the installed one, else the newest known."""
+    if options.torch_version is not None:
+        return str(options.torch_version)
+    newest = ".".join(map(str, NEWEST_TORCH))
+    try:
+        installed = version("torch")
+        torch_release(installed)
+    except PackageNotFoundError:
+        return newest
+    except InputError:
+        print(f"note: torch {installed} is not known here; the bucket rule is that of {newest}", file=sys.stderr)
+        return newest
+    return installed
 
 
 def _list(_: argparse.Namespace) -> None:

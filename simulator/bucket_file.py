@@ -99,7 +99,12 @@ def _flag(value: object, where: str) -> bool:
 
 
 def _shape(value: object, where: str) -> tuple[int, ...]:
-    require(isinstance(value, list), f"{where} is {in_words(value)}", "a list of sizes is needed", "Write it like [64, 3, 7, 7]")
+    require(
+        isinstance(value, list),
+        f"{where} is {in_words(value)}",
+        "a list of sizes is needed",
+        "Write it like [64, 3, 7, 7]",
+    )
     assert isinstance(value, list)
     return tuple(whole(size, f"a size in {where}") for size in value)
 

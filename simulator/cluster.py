@@ -128,9 +128,9 @@ class Cluster:
                 f"Give {len(self.devices)} names")  # fmt: skip
         fraction = number(self.copy_fraction, "copy_fraction", exclusive=True)
         require(fraction <= 1.0, f"copy_fraction {fraction:g}", "a copy reaches at most its route", "Use 1 or less")
-        names = {device.name for device in self.devices}
+        everyone = set(names)
         for device in self.devices:
-            lost = sorted(names - self._reached(device.name))
+            lost = sorted(everyone - self._reached(device.name))
             if lost:
                 raise InputError(
                     f"cluster {self.name!r}: no path from {device.name} to {lost[0]}. Every device must reach every other "

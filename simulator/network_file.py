@@ -127,10 +127,14 @@ def _task(task: dict[str, Any], where: str, hosts: dict[str, int]) -> _Task:
     start = number(task.get("not_before_s", 0.0), f"not_before_s of {name!r}")
     if kind == "compute":
         _host(task, "host", where, hosts)
-        return _Task(name, after, start, False, (), number(_field(task, "duration_s", where), f"duration_s of {name!r}"))
+        return _Task(
+            name, after, start, False, (), number(_field(task, "duration_s", where), f"duration_s of {name!r}")
+        )
     if kind == "transfer":
         ends = tuple(hosts[_host(task, end, where, hosts)] for end in ("src", "dst"))
-        return _Task(name, after, start, True, ends, whole(_field(task, "size_bytes", where), f"size_bytes of {name!r}"))
+        return _Task(
+            name, after, start, True, ends, whole(_field(task, "size_bytes", where), f"size_bytes of {name!r}")
+        )
     raise InputError(f"task {name!r} is of kind {kind!r}. Known: transfer, compute. Correct `kind`.")
 
 

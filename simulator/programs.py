@@ -107,7 +107,9 @@ def _begun(program: Callable[[Rank], Program], me: Rank) -> Program:
     try:
         inspect.signature(program).bind(me)
     except TypeError as problem:
-        raise InputError(f"{given} cannot be called with the rank ({problem}): {rule}. Correct its arguments.") from None
+        raise InputError(
+            f"{given} cannot be called with the rank ({problem}): {rule}. Correct its arguments."
+        ) from None
     except ValueError:
         pass  # a built-in without a signature
     begun = program(me)

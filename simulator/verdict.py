@@ -150,7 +150,8 @@ def _alone(comparison: Comparison) -> Verdict:
     short = "DDP" if name == "DistributedDataParallel" else name
     n = comparison.base.world_size
     english = f"{short} on {n} devices is {speedup:.2f}x one device"
-    chinese = f"{short} 用 {n} 张卡的加速比为 {speedup:.2f}"
+    unit = "个 rank " if comparison.base.cluster.devices[0].kind == "CPU" else "张卡"
+    chinese = f"{short} 用 {n} {unit}的加速比为 {speedup:.2f}"
     if False in fits(run):
         over, over_zh = _over(run, short)
         return Verdict("neither", speedup, why, f"{over}; with more, {english}.", f"{over_zh}；若显存够，{chinese}。")

@@ -70,6 +70,14 @@ def test_buckets_prints_bytes_by_iteration_in_launch_order(
     assert printed == {"iterations": [[size * MIB for size in sizes] for sizes in expected]}
 
 
+def test_buckets_follow_the_rule_of_a_torch_version(capsys: pytest.CaptureFixture[str], eight_weights: str) -> None:
+    # Until 2.3 an explicit cap left the first bucket at 1 MiB.
+    for torch_version, expected in (("2.3.1", [1, 7]), ("2.13.0+cpu", [8])):
+        options = ["--bucket-cap-mb", "25", "--torch-version", torch_version, "--iterations", "2"]
+        printed = json.loads(run(capsys, "buckets", eight_weights, *options))
+        assert printed["iterations"][1] == [size * MIB for size in expected]
+
+
 def test_buckets_knows_presets_by_name(capsys: pytest.CaptureFixture[str]) -> None:
     printed = json.loads(run(capsys, "buckets", "vgg16", "--iterations", "2"))
     fc6_weight = 25088 * 4096 * 4
@@ -163,6 +171,7 @@ def test_the_report_fits_80_columns(
         (["compare", "--bucket-cap-mb", "nan"], "bucket_cap_mb = nan"),
         (["compare", "--bucket-cap-mb", "-1"], "bucket_cap_mb = -1"),
         (["compare", "--iteration", "-1"], "iteration = -1"),
+        (["compare", "--torch-version", "1.0"], "torch_version = '1.0'"),
         (["compare", "--optimizer", "adamw"], "Did you mean 'adam'?"),
         (["compare", "--algorithm", "rings"], "Did you mean 'ring'?"),
         (["compare", "--algorithm", "nvls"], "does not add or multicast"),
@@ -310,9 +319,7 @@ def test_a_full_disk_gives_one_line_and_status_1(arguments: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_file_that_cannot_be_written_to_its_end_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_cannot_be_written_to_its_end_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for option, name in (("--figure", "a.svg"), ("--figure", "a.png"), ("--chrome-trace", "t.json")):
         file = tmp_path / name
         file.symlink_to("/dev/full")

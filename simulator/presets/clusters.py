@@ -209,6 +209,8 @@ NVSWITCH_SOURCE = "NVLink 3: 300 GB/s a GPU and direction; NVLink 4: 450 (vendor
 NETWORK_SOURCE = f"{NVSWITCH_SOURCE}; 12 GB/s per 100 Gb/s port (NVIDIA/nccl-tests#119, #290)"
 NO_PEER_SOURCE = "2 x RTX 2080 Ti without peer access: 5.7 GB/s a copy (bandwidth test in a rented container)"
 NO_PEER_COPY = 5.7 / 12
+LAPTOP_SOURCE = ("four cores, one for each rank (torchrun sets OMP_NUM_THREADS=1); gloo over loopback 1.8 GB/s, measured on "
+                 "two cores, noisy by 10 to 25 %")  # fmt: skip
 
 CLUSTERS: dict[str, Callable[[], Cluster]] = {
     **{f"{n}xV100-pcie": lambda n=n: pcie(n, "V100", PCIE3, name=f"{n}xV100-pcie", source=PCIE3_SOURCE)  # type: ignore[misc]
@@ -238,8 +240,7 @@ CLUSTERS: dict[str, Callable[[], Cluster]] = {
     "2x8xH100-8nic": lambda: two_nodes("H100", 450e9, 8, NIC_100G, name="2x8xH100-8nic", source=NETWORK_SOURCE),
     "2xV100-10gbe": lambda: ethernet(2, "V100", ETHERNET_10G, name="2xV100-10gbe",
                                      source="TCP over 10 Gb/s: 1.22 GB/s (BinhangYuan/tc_cluster_setting)"),
-    "laptop": lambda: laptop(4, name="laptop", source="four cores, one for each rank (torchrun sets OMP_NUM_THREADS=1); gloo over loopback "
-                              "1.8 GB/s, measured on two cores, noisy by 10 to 25 %"),
+    "laptop": lambda: laptop(4, name="laptop", source=LAPTOP_SOURCE),
 }  # fmt: skip
 
 

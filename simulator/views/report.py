@@ -116,7 +116,9 @@ def _numbers(comparison: Comparison, words: dict[str, str]) -> list[str]:
     row("context", nbytes(single.metrics.context_bytes[0]), [nbytes(run.metrics.context_bytes[0]) for run in runs])
     full = ["", f"* {words['full']}"] if any("*" in cell for line in table for cell in line) else []
     widths = [max(columns(line[column]) for line in table) for column in range(len(table[0]))]
-    return ["  ".join(pad(cell, widths[i], right=i > 0) for i, cell in enumerate(line)).rstrip() for line in table] + full
+    return [
+        "  ".join(pad(cell, widths[i], right=i > 0) for i, cell in enumerate(line)).rstrip() for line in table
+    ] + full
 
 
 def _peak(run: Run, device: int) -> str:

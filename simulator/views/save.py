@@ -78,7 +78,8 @@ def drawable(text: str) -> str:
 
 def check_target(path: str | Path) -> Path:
     """The path, if a file can be written there: its folder exists and it is no folder itself. Raises InputError."""
-    require(str(path) not in ("", ".") and "\0" not in str(path), f"{str(path)!r} is no file", "a file's name is needed", "Name a file to write")
+    require(str(path) not in ("", ".") and "\0" not in str(path), f"{str(path)!r} is no file",
+            "a file's name is needed", "Name a file to write")  # fmt: skip
     target = Path(path)
     try:
         require(target.parent.is_dir(), f"{target}: its folder does not exist", "a file is written to a folder that exists",
