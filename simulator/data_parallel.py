@@ -20,7 +20,7 @@ Not modelled: non-tensor inputs; a module that changes its buffers in replicas (
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from simulator.collectives.library import Library
+from simulator.collectives.communicator import Communicator
 from simulator.collectives.star import fan_in, fan_out
 from simulator.engine import Engine
 from simulator.pieces import Piece, broadcast_pieces, reduce_pieces
@@ -32,16 +32,18 @@ from simulator.verbs import Handle, Lock, Program, Work, busy, launch, memory, s
 NEVER_RUN = ("DataParallel's transport over NCCL was read in torch's source and never run on several GPUs here.",)
 
 
-def start_data_parallel(engine: Engine, scenario: Scenario, library: Library) -> None:
+def start_data_parallel(engine: Engine, scenario: Scenario, communicator: Communicator) -> None:
     """Start the one process on the engine."""
-    engine.start(_Process(engine, scenario, library).train(), name="DataParallel", rank=0, device=0, resource="python")
+    engine.start(
+        _Process(engine, scenario, communicator).train(), name="DataParallel", rank=0, device=0, resource="python"
+    )
 
 
 @dataclass
 class _Process:
     engine: Engine
     scenario: Scenario
-    library: Library
+    communicator: Communicator
     gil: Lock = field(default_factory=lambda: Lock("the GIL"))
 
     def __post_init__(self) -> None:
@@ -129,7 +131,7 @@ class _Process:
             sizes = dict.fromkeys(self.others, piece.nbytes)
             yield from self.copies(name, kind, 0, sizes, iteration, outward=True, holds=flat, lands="replicas")
             return
-        programs = self.library.broadcast(self.engine, piece.nbytes, kind=kind, members=self.used)
+        programs = self.communicator.broadcast(self.engine, piece.nbytes, kind=kind, members=self.used)
         for index in self.used:
             allocates = flat if index == 0 else [("replicas", piece.nbytes)]
             yield launch(Work(
@@ -215,7 +217,7 @@ class _Process:
             sizes = dict.fromkeys(self.others, piece.nbytes)
             yield from self.copies(name, "reduce", 0, sizes, iteration, outward=False, holds=flat, keeps=kept[1:])
             return
-        programs = self.library.reduce(self.engine, piece.nbytes, kind="reduce", members=self.used)
+        programs = self.communicator.reduce(self.engine, piece.nbytes, kind="reduce", members=self.used)
         for index in self.used:
             yield launch(Work(
                 self.devices[index].compute, name, "reduce", program=programs[index], after=self.take(index),

@@ -19,7 +19,7 @@ mixed_precision; host threads of unequal speed; the copies of outputs that find_
 from dataclasses import dataclass, field
 
 from simulator.buckets import Bucket, buckets_at, rebuild_iteration
-from simulator.collectives.library import Library
+from simulator.collectives.communicator import Communicator
 from simulator.engine import Engine
 from simulator.model import DTYPE_BYTES
 from simulator.pieces import construction_broadcast_buckets
@@ -28,11 +28,13 @@ from simulator.training import Device
 from simulator.verbs import Handle, Program, Stream, Work, busy, launch, memory, wait
 
 
-def start_distributed_data_parallel(engine: Engine, scenario: Scenario, library: Library) -> None:
+def start_distributed_data_parallel(engine: Engine, scenario: Scenario, communicator: Communicator) -> None:
     """Start one program a rank on the engine."""
-    rounds = {iteration: _Round.of(engine, scenario, library, iteration) for iteration in scenario.iterations}
+    rounds = {iteration: _Round.of(engine, scenario, communicator, iteration) for iteration in scenario.iterations}
     width = scenario.backend.concurrent_collectives
-    constructor = _constructor(engine, scenario, library) if scenario.construction and scenario.world_size > 1 else []
+    constructor = (
+        _constructor(engine, scenario, communicator) if scenario.construction and scenario.world_size > 1 else []
+    )
     for rank in range(scenario.world_size):
         program = _Rank(engine, scenario, rank, Stream("communication", rank, rank, width)).train(constructor, rounds)
         engine.start(program, name=f"rank {rank}", rank=rank, device=rank, resource="host")
@@ -42,15 +44,17 @@ Collective = tuple[str, int, dict[int, Program]]
 """Name, bytes, a program for each rank."""
 
 
-def _constructor(engine: Engine, scenario: Scenario, library: Library) -> list[Collective]:
+def _constructor(engine: Engine, scenario: Scenario, communicator: Communicator) -> list[Collective]:
     """What DistributedDataParallel.__init__ sends: two checks of the parameters, then rank 0's state in flat pieces."""
     model = scenario.model
     shapes = 8 * sum(2 * len(parameter.shape) for parameter in model.trained_parameters)
     pieces = construction_broadcast_buckets((*model.unique_parameters, *model.buffers))
-    calls: list[Collective] = [("number of parameters", 8, library.all_gather(engine, 8, kind="broadcast"))]
+    calls: list[Collective] = [("number of parameters", 8, communicator.all_gather(engine, 8, kind="broadcast"))]
     sizes = [("sizes and strides", shapes)]
     sizes += [(f"state, piece {number}", piece.nbytes) for number, piece in enumerate(pieces)]
-    calls += [(name, nbytes, library.broadcast(engine, nbytes, kind="broadcast")) for name, nbytes in sizes if nbytes]
+    calls += [
+        (name, nbytes, communicator.broadcast(engine, nbytes, kind="broadcast")) for name, nbytes in sizes if nbytes
+    ]
     return calls
 
 
@@ -64,12 +68,12 @@ class _Round:
     bitmap: list[Program]
 
     @staticmethod
-    def of(engine: Engine, scenario: Scenario, library: Library, iteration: int) -> "_Round":
+    def of(engine: Engine, scenario: Scenario, communicator: Communicator, iteration: int) -> "_Round":
         strategy, model = scenario.strategy, scenario.model
         assert isinstance(strategy, DistributedDataParallel)
         options = strategy.buckets
         buckets = buckets_at(model.parameters, model.ready_order, options, iteration)
-        reduces = [library.all_reduce(engine, bucket.nbytes, element_bytes=DTYPE_BYTES[bucket.dtype])
+        reduces = [communicator.all_reduce(engine, bucket.nbytes, element_bytes=DTYPE_BYTES[bucket.dtype])
                    for bucket in buckets]  # fmt: skip
         sizes: dict[str, int] = {}
         tensors = len(model.trained_parameters)
@@ -79,10 +83,12 @@ class _Round:
             for buffer in model.buffers:
                 name = f"buffers ({buffer.dtype})"
                 sizes[name] = sizes.get(name, 0) + buffer.nbytes
-        broadcasts = [(name, nbytes, library.broadcast(engine, nbytes, kind="broadcast"))
+        broadcasts = [(name, nbytes, communicator.broadcast(engine, nbytes, kind="broadcast"))
                       for name, nbytes in sizes.items() if nbytes]  # fmt: skip
         walks = options.find_unused_parameters and not options.static_graph
-        bitmap = library.all_reduce(engine, 4 * tensors) if walks or (options.static_graph and iteration == 0) else []
+        bitmap = (
+            communicator.all_reduce(engine, 4 * tensors) if walks or (options.static_graph and iteration == 0) else []
+        )
         return _Round(buckets, reduces, broadcasts if scenario.world_size > 1 else [], bitmap)
 
 

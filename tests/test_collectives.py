@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from simulator.backend import PLAIN, PLAIN_PROTOCOL, Backend, Protocol
 from simulator.cluster import Cluster, Device, Link
-from simulator.collectives.library import Library
+from simulator.collectives.communicator import Communicator
 from simulator.collectives.nvls import nvls_all_reduce
 from simulator.collectives.ring import (
     chain,
@@ -248,7 +248,7 @@ def test_the_hierarchical_all_reduce_sums_all_ranks_each_once(groups: list[list[
 @pytest.mark.parametrize("algorithm", ["auto", "ring", "tree"])
 def test_the_librarys_all_reduce_sums_all_ranks_each_once_on_every_preset(name: str, algorithm: str) -> None:
     cluster = load_cluster(name)
-    library = Library(cluster, backend_for(cluster, algorithm=algorithm))
+    library = Communicator(cluster, backend_for(cluster, algorithm=algorithm))
     for nbytes in (4, 1000, 3_000_004, 200_000_000):
         trace = run(cluster, lambda engine, nbytes=nbytes: library.all_reduce(engine, nbytes))
         held = replay(trace.transfers, range(cluster.world_size))
@@ -474,12 +474,12 @@ def test_nvls_on_8_h100_beats_the_ring_at_1_gib() -> None:
     cluster, nbytes = load_cluster("8xH100"), 1 << 30
 
     def seconds(algorithm: str) -> float:
-        library = Library(cluster, backend_for(cluster, algorithm=algorithm))
+        library = Communicator(cluster, backend_for(cluster, algorithm=algorithm))
         return run(cluster, lambda engine: library.all_reduce(engine, nbytes)).end_s
 
     assert seconds("nvls") == pytest.approx(3.9e-3, rel=0.05)
     assert seconds("ring") == pytest.approx(5.1e-3, rel=0.05)
-    assert Library(cluster, backend_for(cluster)).choose(nbytes).algorithm == "nvls"
+    assert Communicator(cluster, backend_for(cluster)).choose(nbytes).algorithm == "nvls"
 
 
 def test_nvls_carries_one_buffer_and_one_share_of_it_each_way() -> None:
@@ -496,12 +496,12 @@ def test_interview_busbw() -> None:
 
 
 def test_without_multicast_nvls_falls_back_to_the_ring() -> None:
-    assert Library(star(4, 1e9), Backend(algorithm="nvls")).choose(1000).algorithm == "ring"
+    assert Communicator(star(4, 1e9), Backend(algorithm="nvls")).choose(1000).algorithm == "ring"
 
 
 def test_the_estimate_of_a_plain_ring_is_the_engines_time() -> None:
     cluster = star(8, 12.5e9, 5e-6)
-    library = Library(cluster, PLAIN)
+    library = Communicator(cluster, PLAIN)
     trace = run(cluster, lambda engine: library.all_reduce(engine, 80_000_000))
     assert library.choose(80_000_000).estimate_s == pytest.approx(trace.end_s, rel=EXACT)
 
@@ -510,7 +510,7 @@ def test_the_estimate_of_a_plain_ring_is_the_engines_time() -> None:
 def test_the_librarys_estimates_never_fall_as_bytes_grow_and_the_cheapest_is_taken(name: str) -> None:
     cluster = load_cluster(name)
     sizes = [round(1.5**power) for power in range(52)]
-    estimates = {algorithm: [Library(cluster, backend_for(cluster, algorithm=algorithm)).choose(size).estimate_s
+    estimates = {algorithm: [Communicator(cluster, backend_for(cluster, algorithm=algorithm)).choose(size).estimate_s
                              for size in sizes] for algorithm in ("auto", "ring", "tree", "nvls")}  # fmt: skip
     for times in estimates.values():
         assert times == sorted(times)
@@ -521,7 +521,7 @@ def test_rings_share_the_bytes_and_run_beside_each_other() -> None:
     """A DGX-1 has double and single NVLinks; its rings use both, in both directions."""
     cluster = load_cluster("8xV100-dgx1")
     nbytes = 96_000_000
-    library = Library(cluster, PLAIN)
+    library = Communicator(cluster, PLAIN)
     trace = run(cluster, lambda engine: library.all_reduce(engine, nbytes))
     shares = [sum(t.nbytes for t in trace.transfers if t.chunk is not None and t.chunk // 8 == number)
               for number in range(len(cluster.rings))]  # fmt: skip
@@ -534,13 +534,13 @@ def test_a_protocol_adds_its_start_its_steps_and_its_fraction() -> None:
     protocol = Protocol("LL", base_s=7e-6, step_s=2e-6, bandwidth_fraction=0.5)
     backend = Backend(ring_protocols=(protocol,))
     cluster = star(n, bandwidth)
-    trace = run(cluster, lambda engine: Library(cluster, backend).all_reduce(engine, nbytes))
+    trace = run(cluster, lambda engine: Communicator(cluster, backend).all_reduce(engine, nbytes))
     assert trace.end_s == pytest.approx(7e-6 + 2 * (n - 1) * (2e-6 + nbytes / n / (bandwidth * 0.5)), rel=EXACT)
 
 
 def test_the_cheapest_of_three_lines_is_the_lower_envelope() -> None:
     lines = (Protocol("LL", 1e-6, 0.0, 0.5), Protocol("Simple", 9e-6, 0.0, 1.0))
-    library = Library(star(2, 1e9), Backend(ring_protocols=lines))
+    library = Communicator(star(2, 1e9), Backend(ring_protocols=lines))
     cross = (9e-6 - 1e-6) * 1e9 / (1 / 0.5 - 1)
     assert library.choose(round(cross * 0.9)).protocol.name == "LL"
     assert library.choose(round(cross * 1.1)).protocol.name == "Simple"
@@ -548,7 +548,7 @@ def test_the_cheapest_of_three_lines_is_the_lower_envelope() -> None:
 
 def test_nothing_to_reduce_is_done_at_once() -> None:
     cluster = star(4, 1e9, 1e-6)
-    trace = run(cluster, lambda engine: Library(cluster, PLAIN).all_reduce(engine, 0))
+    trace = run(cluster, lambda engine: Communicator(cluster, PLAIN).all_reduce(engine, 0))
     assert (trace.end_s, trace.transfers) == (0.0, ())
 
 
@@ -597,7 +597,7 @@ def test_the_librarys_broadcast_and_reduce_never_get_faster_with_more_bytes(
     kind: str, elements: int, more: int
 ) -> None:
     cluster = load_cluster("8xV100-pcie")
-    library = Library(cluster, PLAIN)
+    library = Communicator(cluster, PLAIN)
 
     def seconds(nbytes: int) -> float:
         engine = Engine(cluster)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simulator.collectives.library import Library
+from simulator.collectives.communicator import Communicator
 from simulator.errors import InputError
 from simulator.importers.nccl_fit import OUTSIDE, SIZE_CLASSES, halves
 from simulator.importers.nccl_tests import (
@@ -384,7 +384,7 @@ def test_garbage_is_an_input_error_or_a_table(text: str) -> None:
 def test_gloos_last_column_is_in_gib_per_second_of_the_mean_time() -> None:
     # pytorch/gloo gloo/benchmark/runner.cc divides by 1024^3; 5 M floats at 1.073 GiB/s are 17.36 ms, beside a median of 17.25.
     table = read_tables(DATA / "gloo_40gbe.txt")[0]
-    assert (table.library, table.rows[0].size_bytes, table.rows[0].time_s) == ("gloo", 5_000_000 * 4, 17251 / 1e6)
+    assert (table.tool, table.rows[0].size_bytes, table.rows[0].time_s) == ("gloo", 5_000_000 * 4, 17251 / 1e6)
     assert abs(20e6 / (1.073 * GIB) - 17.36e-3) < 0.01e-3
     assert table.rows[0].busbw_bytes_per_s == 20e6 / (17251 / 1e6) * 2 * 1 / 2
     assert "median" in table.notes[0]
@@ -482,7 +482,7 @@ def test_a_table_made_of_three_lines_gives_the_lines_back() -> None:
     ]
     assert all(abs(error.worst) < 1e-6 for error in error_by_size_class(model, table).values())
     # The same numbers come out of the library that the simulator asks, on the machine that the model speaks of.
-    library = Library(fitted.cluster(), fitted.backend)
+    library = Communicator(fitted.cluster(), fitted.backend)
     for row in table.rows:
         assert library.choose(row.size_bytes).estimate_s == pytest.approx(row.time_s, rel=1e-6)
     assert (fitted.backend.launch_s, fitted.backend.concurrent_collectives, fitted.backend.algorithm) == (

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simulator.cluster import Cluster, Device
-from simulator.collectives.library import Library
+from simulator.collectives.communicator import Communicator
 from simulator.errors import InputError
 from simulator.importers.topology import (
     TopologyMatrix,
@@ -465,7 +465,7 @@ def test_the_dgx1_matrix_gives_the_preset_down_to_each_link_and_channel() -> Non
 
 
 def all_reduce_estimate(cluster: Cluster, nbytes: int) -> float:
-    return Library(cluster, backend_for(cluster)).choose(nbytes).estimate_s
+    return Communicator(cluster, backend_for(cluster)).choose(nbytes).estimate_s
 
 
 def test_pix_without_peer_access_is_not_taken_for_pcie_speed() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from simulator.cluster import Cluster, Device
-from simulator.collectives.library import Library
+from simulator.collectives.communicator import Communicator
 from simulator.engine import Engine
 from simulator.metrics import busbw
 from simulator.presets.backends import REACH, backend_for
@@ -40,7 +40,7 @@ GIB = 1 << 30
 
 def all_reduce(cluster: Cluster, nbytes: int, algorithm: str = "auto", name: str | None = None) -> tuple[float, str]:
     """Simulated seconds of one all-reduce alone, and the algorithm that was chosen."""
-    library = Library(cluster, backend_for(cluster, algorithm=algorithm, name=name))
+    library = Communicator(cluster, backend_for(cluster, algorithm=algorithm, name=name))
     engine = Engine(cluster)
     for device, program in enumerate(library.all_reduce(engine, nbytes)):
         engine.start(program, name=f"rank {device}", rank=device, device=device, resource="host")

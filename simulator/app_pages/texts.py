@@ -170,7 +170,7 @@ TEXTS: dict[str, tuple[str, str]] = {
     "sources": ("Where the figures come from", "数字从哪里来"),
     "source_model": ("Model", "模型"),
     "source_cluster": ("Cluster", "集群"),
-    "source_library": ("Library", "通信库"),
+    "source_library": ("Communicator", "通信库"),
 }  # fmt: skip
 
 TEXTS_ON_CPU: dict[str, tuple[str, str]] = {

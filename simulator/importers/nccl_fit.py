@@ -48,7 +48,7 @@ class SizeModel:
     lines: tuple[Protocol, ...]
     smallest_bytes: int
     largest_bytes: int
-    library: str = "nccl"
+    tool: str = "nccl"
 
     def seconds(self, nbytes: int, *, extrapolate: bool = False) -> float:
         """Time of a message. Raises InputError outside the fitted sizes unless extrapolate."""
@@ -127,7 +127,7 @@ def fit_model(table: Table, *, link_bytes_per_s: float | None = None, base_s: fl
         base = min(fixed, constant)
         lines.append(Protocol(f"line {index} of {len(found)}", base, max(0.0, (constant - base) / steps - latency),
                               min(1.0, factor / link / slope)))  # fmt: skip
-    return SizeModel(table.collective, nranks, link, tuple(lines), int(sizes.min()), int(sizes.max()), table.library)
+    return SizeModel(table.collective, nranks, link, tuple(lines), int(sizes.min()), int(sizes.max()), table.tool)
 
 
 def fit_backend(*tables: Table, link_bytes_per_s: float | None = None, base_s: float = 0.0, latency_s: float = 0.0,
@@ -153,8 +153,8 @@ def fit_backend(*tables: Table, link_bytes_per_s: float | None = None, base_s: f
     lines = ring.lines
     source = (f"fitted on every second row of {' and '.join(kinds)}, {ring.nranks} ranks, {ring.smallest_bytes} to "
               f"{ring.largest_bytes} bytes; link {ring.link_bytes_per_s / 1e9:.4g} GB/s")  # fmt: skip
-    gloo = ring.library == "gloo"
-    backend = Backend(ring.library, "ring", lines, lines, lines, models[1].lines if chains else (),
+    gloo = ring.tool == "gloo"
+    backend = Backend(ring.tool, "ring", lines, lines, lines, models[1].lines if chains else (),
                       concurrent_collectives=2 if gloo else 1, launch_s=launch_s, blocks_host=gloo, source=source)  # fmt: skip
     return FittedBackend(backend, tuple(models))
 

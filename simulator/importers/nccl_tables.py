@@ -86,7 +86,7 @@ class Table:
     collective: str
     nranks: int | None
     rows: tuple[Row, ...]
-    library: str = "nccl"
+    tool: str = "nccl"
     notes: tuple[str, ...] = ()
 
     @property

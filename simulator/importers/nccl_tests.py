@@ -130,7 +130,7 @@ def _doubted(table: Table, raw: RawTable) -> Table:
         return table
     said = str(between[0]) if between[0] == between[1] else f"{between[0]} to {between[1]}"
     note = f"{table.nranks} ranks are listed, but the printed busbw is that of {said}"
-    return Table(table.collective, table.nranks, table.rows, table.library, (*table.notes, note))
+    return Table(table.collective, table.nranks, table.rows, table.tool, (*table.notes, note))
 
 
 def nccl_tests_json(path: str | Path, *, in_place: bool = False) -> list[dict[str, Any]]:
@@ -154,9 +154,9 @@ def nccl_tests_text(path: str | Path, *, in_place: bool = False) -> str:
     lines: list[str] = []
     for table in read_tables(path, in_place=in_place):
         ranks = "an unknown number of ranks" if table.nranks is None else f"{table.nranks} ranks"
-        place = ", in place" if in_place and table.library == "nccl" else ""
+        place = ", in place" if in_place and table.tool == "nccl" else ""
         rows = f"{len(table.rows)} row{'s' if len(table.rows) != 1 else ''}"
-        lines += ["", f"{table.collective} on {ranks} ({table.library}{place}), {rows}"]
+        lines += ["", f"{table.collective} on {ranks} ({table.tool}{place}), {rows}"]
         lines.append(f"{'size (B)':>20}  {'time':>12}  {'algbw':>12}  {'busbw':>12}")
         for row in table.rows:
             busbw = "-" if row.busbw_bytes_per_s is None else rate(row.busbw_bytes_per_s)

@@ -15,7 +15,7 @@ from functools import cache
 
 from simulator.backend import Backend, gloo, nccl
 from simulator.cluster import Cluster, Device, Link
-from simulator.collectives.library import Library
+from simulator.collectives.communicator import Communicator
 from simulator.collectives.star import parameter_server
 from simulator.engine import Engine
 from simulator.network import Channel
@@ -64,20 +64,20 @@ def seconds_of(pattern: str, library: str, ranks: int, nbytes: int, delay_ms: fl
     wire = gbit * 1e9 / 8 * CARRIED
     cluster = switch(ranks, wire, delay_ms * 1e-3)
     backend = gloo(0.0, 1 / (1 + GLOO_S_PER_BYTE * wire)) if library == "Gloo" else nccl(network=True)
-    what = Library(cluster, backend)
+    what = Communicator(cluster, backend)
     if pattern == CENTRAL:
         return sum(_run(cluster, what, backend, part, nbytes) for part in ("reduce", "broadcast"))
     return _run(cluster, what, backend, pattern, nbytes)
 
 
-def _run(cluster: Cluster, library: Library, backend: Backend, pattern: str, nbytes: int) -> float:
+def _run(cluster: Cluster, library: Communicator, backend: Backend, pattern: str, nbytes: int) -> float:
     engine = Engine(cluster)
     for device, program in _programs(engine, library, backend, pattern, nbytes).items():
         engine.start(program, name=f"rank {device}", rank=device, device=device, resource="host")
     return max(transfer.end_s or 0.0 for transfer in engine.run().transfers)
 
 
-def _programs(engine: Engine, library: Library, backend: Backend, pattern: str, nbytes: int) -> dict[int, Program]:
+def _programs(engine: Engine, library: Communicator, backend: Backend, pattern: str, nbytes: int) -> dict[int, Program]:
     """One program a machine."""
     ranks = range(library.cluster.world_size)
     if pattern == "broadcast":

@@ -22,7 +22,7 @@ from functools import lru_cache
 
 from simulator.backend import Backend, Protocol, nccl
 from simulator.cluster import Cluster, Device, Link, Ring
-from simulator.collectives.library import Library
+from simulator.collectives.communicator import Communicator
 from simulator.engine import Engine
 from simulator.presets.backends import REACH, backend_for
 
@@ -117,7 +117,7 @@ def lines(cluster: Cluster, backend: Backend, nodes: int | None = None) -> tuple
         for protocol in getattr(backend, f"{algorithm}_protocols"):
             one = (protocol,)
             alone = replace(backend, algorithm=algorithm, ring_protocols=one, tree_protocols=one, nvls_protocols=one)
-            library = Library(cluster, alone)
+            library = Communicator(cluster, alone)
             start, end = (library.choose(nbytes).estimate_s for nbytes in (0, PROBE_BYTES))
             steps = many_steps = 1.0
             bytes_more = 1.0
@@ -145,7 +145,7 @@ def closed_form_s(found: Sequence[Line], nbytes: int) -> float:
 def all_reduce_s(cluster: Cluster, backend: Backend, nbytes: int) -> float:
     """One all-reduce alone, simulated step by step."""
     engine = Engine(cluster)
-    for device, program in enumerate(Library(cluster, backend).all_reduce(engine, nbytes)):
+    for device, program in enumerate(Communicator(cluster, backend).all_reduce(engine, nbytes)):
         engine.start(program, name=f"rank {device}", rank=device, device=device, resource="host")
     return max(transfer.end_s or 0.0 for transfer in engine.run().transfers)
 

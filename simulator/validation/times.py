@@ -15,7 +15,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from simulator.collectives.library import Library
+from simulator.collectives.communicator import Communicator
 from simulator.engine import Engine
 from simulator.simulate import simulate
 from simulator.trace import Trace
@@ -136,7 +136,7 @@ def all_reduce_s(calibration: Calibration, nbytes: int) -> float:
     """One all-reduce alone."""
     cluster, backend = calibration.network([nbytes])
     engine = Engine(cluster)
-    for rank, program in enumerate(Library(cluster, backend).all_reduce(engine, nbytes)):
+    for rank, program in enumerate(Communicator(cluster, backend).all_reduce(engine, nbytes)):
         engine.start(program, name=f"rank {rank}", rank=rank, device=rank, resource="host")
     return engine.run().end_s
 

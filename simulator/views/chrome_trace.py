@@ -9,11 +9,11 @@ left out and its cause handed on.
 
 One file of all ranks is for Perfetto, and shows transfers too. HolisticTraceAnalysis wants a file per rank (`rank=`),
 all in one folder. Checked with its version 0.5.0 on ResNet-50 and 8 devices, HTA_DISABLE_NS_ROUNDING=1 (else it rounds
-to whole microseconds, 0.6 % less here): its overlap of DistributedDataParallel's ranks 0 to 7 was 90.64, 90.63, 90.60,
-90.58, 90.56, 90.54, 90.54 and 90.51 %, that of `overlap_fraction` to the last digit, and DataParallel's 0.96 %. Its
-breakdowns of time, of kernels and of idle time and its queue lengths run as well. It takes all streams of one number
-for one device, so the idle times of DataParallel's single file mean nothing, as with real ones; its straggler view
-knows only NCCL's kernel names of before 2.19. Peer copies count there as memory, not as communication.
+to whole microseconds, and prints 0.6 % less here): its overlap of each rank is that of `overlap_fraction` in every digit
+that it prints, DistributedDataParallel's and DataParallel's. Its breakdowns of time, of kernels and of idle time and its
+queue lengths run as well. It takes all streams of one number for one device, so the idle times of DataParallel's single
+file mean nothing, as with real ones; its straggler view knows only NCCL's kernel names of before 2.19. Peer copies count
+there as memory, not as communication.
 
 Not modelled: the several kernels of a layer; NCCL's algorithm and protocol in a kernel's name; stream events.
 """

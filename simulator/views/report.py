@@ -22,7 +22,7 @@ _WORDS = {
         "buckets": "buckets, in launch order:", "one": "one device", "full": "with the context, more than the device has",
         "impossible": "{name} cannot run here: {reason}.", "unverified": "Not verified on several GPUs: ",
         "path": "The step waits for: ", "batches": "{total} rows in all: DataParallel takes them as one batch, each of "
-        "the {n} DDP ranks takes {each}.", "model": "Model:", "cluster": "Cluster:", "library": "Library:",
+        "the {n} DDP ranks takes {each}.", "model": "Model:", "cluster": "Cluster:", "library": "Communicator:",
         "sources": "Where the numbers come from", "parts": "compute {compute}, "
         "communication {communication}, host {host}",
     },

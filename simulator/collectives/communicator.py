@@ -44,7 +44,7 @@ def slice_bytes(nbytes: int, limits: tuple[int, int]) -> int:
 
 
 @dataclass(frozen=True)
-class Library:
+class Communicator:
     """A backend on a cluster."""
 
     cluster: Cluster
