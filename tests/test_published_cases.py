@@ -18,7 +18,7 @@ from simulator.presets.models import load_model
 from simulator.scenario import OPTIMIZERS, DataParallel, DistributedDataParallel, Scenario, SingleDevice, Strategy
 from simulator.simulate import simulate
 from simulator.trace import Trace
-from tests.test_published_data_parallel import pieces
+from simulator.validation.published_dp import pieces
 
 
 def run(profile: ModelProfile, cluster: Cluster, strategy: Strategy, batch: int, optimizer: str = "momentum", *,

@@ -5,7 +5,7 @@ models (sorted names) at 2 and 4 GPUs, forward only and training together; `repl
 Predicted: the odd models, and 3 GPUs. The step at 1 GPU is each model's input: it gives the seconds of its layers.
 
 A model's profile is built from its counts and its two measured steps at 1 GPU. Whether the host or the device sets
-their pace is not printed; a host's launches cost at most a line over the number of tensors (LINES, through the even
+their pace is not printed; a host's launches cost at most a line over the number of tensors (LINES of validation/published_dp, the even
 models that the host bounds): a step above it is the device's, a step below it the host's. The device's seconds of a
 host-bound model are not known and taken as half; a tenth or nine tenths change the fit's mean error by 0.0004 at most.
 Batch normalisation counts its batches in training: 227 kernels in ResNet-50's forward instead of 174.
@@ -23,74 +23,25 @@ from typing import Any
 import pytest
 
 from simulator.compare import compare
-from simulator.model import Cost, Layer, ModelProfile, Parameter
 from simulator.presets.backends import backend_for
 from simulator.presets.clusters import load_cluster
 from simulator.presets.machines import host_for
 from simulator.presets.models import load_model
 from simulator.scenario import OPTIMIZERS, DataParallel, Scenario
 from simulator.simulate import simulate
+from simulator.validation.published_dp import profile
 from simulator.verdict import cause
 
 DATA: dict[str, Any] = json.loads((Path(__file__).with_name("data") / "published" / "dpweak.json").read_text())
 MODELS = sorted(DATA["models"])
 COLUMN = {name: index for index, name in enumerate(DATA["columns"])}
 MACHINES = ("4xA100", "4x2080Ti-pcie")
-BATCH, IMAGE = 12, 3 * 224 * 224 * 4
-LINES = {("4xA100", "forward_only"): (2.2e-3, 56e-6), ("4xA100", "train"): (2.5e-3, 210e-6),
-         ("4x2080Ti-pcie", "forward_only"): (0.0, 50e-6), ("4x2080Ti-pcie", "train"): (0.0, 232e-6)}  # fmt: skip
-"""Seconds, and seconds per parameter tensor, that the host takes at most to launch a step."""
-COUNTS_BATCHES = 227 / 174
-HIDDEN = 0.5
-LAYERS = 32
-LINK = {"4xA100": 25e9, "4x2080Ti-pcie": 12e9}
-"""Bytes per second from the host, over which the images come."""
+BATCH = 12
 
 
 def published(machine: str, phase: str, model: str, gpus: int) -> float:
     """Seconds of a step."""
     return float(DATA["models"][model][COLUMN[f"{machine} {phase}"]][gpus - 1]) * 1e-3
-
-
-def pieces(model: str) -> tuple[tuple[Parameter, ...], tuple[Parameter, ...]]:
-    """Parameters and buffers of the right number, sum and maximum."""
-    tensors, buffers, elements, nbytes, largest = DATA["models"][model][:5]
-    size, more = divmod(nbytes // 4 - largest, tensors - 1)
-    sizes = [size + (index < more) for index in range(tensors - 1)]
-    sizes.insert(tensors // 2, largest)
-    return (tuple(Parameter(f"p{index}", (size,)) for index, size in enumerate(sizes)),
-            tuple(Parameter(f"b{index}", (elements // buffers,)) for index in range(buffers)))  # fmt: skip
-
-
-@cache
-def profile(machine: str, phase: str, model: str) -> ModelProfile:
-    """A model whose step at 1 GPU is the published one."""
-    parameters, buffers = pieces(model)
-
-    def split(phase: str) -> tuple[float, float]:
-        """Seconds of the host and of the device."""
-        step = published(machine, phase, model, 1) - BATCH * IMAGE / LINK[machine]
-        start, slope = LINES[machine, phase]
-        line = start + slope * len(parameters)
-        return (step, HIDDEN * step) if step < line else (line, step)
-
-    host, forward = split("forward_only")
-    backward_host = backward = 0.0
-    if phase == "train":
-        whole_host, whole = split("train")
-        host = min(host * (COUNTS_BATCHES if buffers else 1.0), 0.8 * whole_host)
-        forward = min(forward, 0.5 * whole)
-        # A device that sets the pace of the step may still have waited for the host in the forward.
-        backward_host, backward = whole_host - host, whole - (max(host, forward) if whole > whole_host else forward)
-    count = min(LAYERS, len(parameters))
-    bounds = [len(parameters) * index // count for index in range(count + 1)]
-    layers = tuple(
-        Layer(f"layer {index}", tuple(p.name for p in parameters[bounds[index] : bounds[index + 1]]),
-              Cost(0.0, forward / count / BATCH), Cost(0.0, backward / count / BATCH),
-              host / count, backward_host / count)
-        for index in range(count)
-    )  # fmt: skip
-    return ModelProfile(model, parameters, layers, (), buffers, IMAGE, 4000)
 
 
 @cache

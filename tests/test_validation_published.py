@@ -32,7 +32,6 @@ from simulator.validation.published_machines import (
     two_ranks,
 )  # fmt: skip
 from simulator.validation.published_rows import DATA, FITTED, LARGE, PREDICTED, Errors, Family, Prediction
-from tests import test_published_data_parallel
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared" / "data" / "measurements"
@@ -174,14 +173,6 @@ def test_each_direction_of_each_nic_carries_one_ring() -> None:
             carried.update(link for link in cluster.route(a, b).links if cluster.links[link].kind == "network")
     assert set(carried.values()) == {1}
     assert len(carried) == 2 * 3 * 4
-
-
-def test_dataparallel_profiles_are_those_of_its_own_test() -> None:
-    for machine in published_dp.MACHINES:
-        for model in ("vgg11", "resnet50"):
-            for phase in published_dp.PHASES:
-                assert published_dp.profile(machine, phase, model) == test_published_data_parallel.profile(
-                    machine, phase, model)  # fmt: skip
 
 
 # ---- the facts
