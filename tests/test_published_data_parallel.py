@@ -5,8 +5,8 @@ models (sorted names) at 2 and 4 GPUs, forward only and training together; `repl
 Predicted: the odd models, and 3 GPUs. The step at 1 GPU is each model's input: it gives the seconds of its layers.
 
 A model's profile is built from its counts and its two measured steps at 1 GPU. Whether the host or the device sets
-their pace is not printed; a host's launches cost at most a line over the number of tensors (LINES of validation/published_dp, the even
-models that the host bounds): a step above it is the device's, a step below it the host's. The device's seconds of a
+their pace is not printed; a host's launches cost at most a line over the number of tensors (LINES of published_dp, the
+even models that the host bounds): a step above it is the device's, a step below it the host's. The device's seconds of a
 host-bound model are not known and taken as half; a tenth or nine tenths change the fit's mean error by 0.0004 at most.
 Batch normalisation counts its batches in training: 227 kernels in ResNet-50's forward instead of 174.
 
