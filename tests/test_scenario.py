@@ -189,14 +189,14 @@ def model_of(**changes: Any) -> ModelProfile:
     ("changes", "words"),
     [
         ({"layers": ()}, ("has no layer", "at least one layer is needed")),
-        ({"parameters": (Parameter("a", (1,)), Parameter("a", (1,)))}, ("repeats a parameter's name",)),
-        ({"layers": (Layer("first", ("a",)),)}, ("b must belong to exactly one layer",)),
-        ({"layers": (Layer("first", ("a", "b", "c")),)}, ("c must belong to exactly one layer",)),
-        ({"layers": (Layer("first", ("a", "b")), Layer("second", ("b",)))}, ("b must belong to exactly one layer",)),
-        ({"parameters": (Parameter("a", (1,)), Parameter("b", (1,), requires_grad=False))}, ("b must belong",)),
-        ({"ready_order": ("a",)}, ("ready_order misses, repeats or invents b",)),
-        ({"ready_order": ("a", "b", "b")}, ("ready_order misses, repeats or invents",)),
-        ({"ready_order": ("a", "z")}, ("ready_order misses, repeats or invents b, z",)),
+        ({"parameters": (Parameter("a", (1,)), Parameter("a", (1,)))}, ("parameter 'a'", "must not occur twice")),
+        ({"layers": (Layer("first", ("a",)),)}, ("'b' must belong to exactly one layer",)),
+        ({"layers": (Layer("first", ("a", "b", "c")),)}, ("'c' must belong to exactly one layer",)),
+        ({"layers": (Layer("first", ("a", "b")), Layer("second", ("b",)))}, ("'b' must belong to exactly one layer",)),
+        ({"parameters": (Parameter("a", (1,)), Parameter("b", (1,), requires_grad=False))}, ("'b' must belong",)),
+        ({"ready_order": ("a",)}, ("ready_order of model 'm' misses 'b'",)),
+        ({"ready_order": ("a", "b", "b")}, ("ready_order of model 'm' repeats 'b'",)),
+        ({"ready_order": ("a", "z")}, ("ready_order of model 'm' invents 'z'",)),
     ],
 )
 def test_an_inconsistent_model_is_refused(changes, words) -> None:
