@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("streamlit")
+pytest.importorskip("streamlit", reason="streamlit is not installed")
 
 from streamlit.testing.v1 import AppTest
 

@@ -104,7 +104,7 @@ def test_every_model_loads_on_every_device_and_says_where_its_seconds_are_from(n
 def test_each_preset_of_a_real_network_spends_about_twice_as_long_backward_as_forward() -> None:
     for name in ("resnet50", "vgg16", "densenet121", "bert-base", "gpt2"):
         layers = load_model(name, "V100").layers
-        forward, backward = sum(l.forward.at(32) for l in layers), sum(l.backward.at(32) for l in layers)  # noqa: E741
+        forward, backward = sum(each.forward.at(32) for each in layers), sum(each.backward.at(32) for each in layers)
         assert 1.4 < backward / forward < 2.4
 
 

@@ -4,6 +4,7 @@ Not modelled: nothing of its own.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import streamlit as st
 
@@ -22,7 +23,7 @@ from simulator.verdict import cause, lost_seconds, verdict
 from simulator.views.player.data import Look, Panel, timeline_data
 from simulator.views.style import MEMORY_STYLES, memory_name
 
-QUESTION = {"batch": 12, "inputs": "host", "optimizer": "none"}
+QUESTION: dict[str, Any] = {"batch": 12, "inputs": "host", "optimizer": "none"}
 """The published run that the question follows: 12 images a GPU, copied inside the step, no optimizer."""
 QUESTION_MODELS = ("vgg16", "resnet50")
 
@@ -187,7 +188,7 @@ def reply(cluster: str, language: str) -> Reply:
     """Both of the question's models under both strategies, on one clock."""
     panels, hurts = [], []
     for model in reversed(QUESTION_MODELS):
-        comparison = Choice(model=model, cluster=cluster, **QUESTION).compare()  # type: ignore[arg-type]
+        comparison = Choice(model=model, cluster=cluster, **QUESTION).compare()
         profile = comparison.base.model
         tensors = len(profile.unique_parameters) + len(profile.buffers)
         group = f"{model_name(model)} · {nbytes(profile.parameter_bytes)} · {text('tensors', language, count=tensors)}"

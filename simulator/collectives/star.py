@@ -18,22 +18,21 @@ from simulator.verbs import Handle, Program, isend, recv, wait
 def fan_out(engine: Engine, root: int, sizes: dict[int, int], *, kind: str, in_turn: bool = True,
             fraction: float = 1.0) -> Program:  # fmt: skip
     """The root's program: one copy to each target, one after the other or all at once. Broadcast and scatter."""
-    sent: list[Handle] = []
-    for target, nbytes in sizes.items():
-        channel = engine.channel(root, target, kind, bandwidth_fraction=fraction)
-        handle = yield isend(channel, nbytes, contributions=1 << root)
-        if in_turn:
-            yield wait(handle)
-        sent.append(handle)
-    yield wait(*sent)
+    return _copies(engine, [(root, target, nbytes) for target, nbytes in sizes.items()], kind, in_turn, fraction)
 
 
 def fan_in(engine: Engine, root: int, sizes: dict[int, int], *, kind: str, in_turn: bool = True,
-            fraction: float = 1.0) -> Program:  # fmt: skip
+           fraction: float = 1.0) -> Program:  # fmt: skip
     """One copy from each source to the root, one after the other or all at once. Gather and reduce."""
+    return _copies(engine, [(source, root, nbytes) for source, nbytes in sizes.items()], kind, in_turn, fraction)
+
+
+def _copies(
+    engine: Engine, copies: Sequence[tuple[int, int, int]], kind: str, in_turn: bool, fraction: float
+) -> Program:
     sent: list[Handle] = []
-    for source, nbytes in sizes.items():
-        channel = engine.channel(source, root, kind, bandwidth_fraction=fraction)
+    for source, target, nbytes in copies:
+        channel = engine.channel(source, target, kind, bandwidth_fraction=fraction)
         handle = yield isend(channel, nbytes, contributions=1 << source)
         if in_turn:
             yield wait(handle)

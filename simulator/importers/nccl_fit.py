@@ -29,7 +29,10 @@ from simulator.errors import InputError, number, require, whole
 from simulator.importers.nccl_tables import Row, Table, bus_factor, ring_steps
 
 if TYPE_CHECKING:
+    from numpy import float64
     from numpy.typing import NDArray
+
+    Numbers = NDArray[float64]
 
 MOST_LINES = 3
 MOST_CUTS = 40
@@ -194,12 +197,12 @@ Line = tuple[float, float]
 """Constant and slope: seconds, and seconds a byte."""
 
 
-def _envelope(sizes: "NDArray", times: "NDArray", least: float, most_lines: int) -> list[Line]:  # type: ignore[type-arg]
+def _envelope(sizes: "Numbers", times: "Numbers", least: float, most_lines: int) -> list[Line]:
     """The lines whose lower envelope explains the rows best, from the smallest sizes to the largest; slopes >= least."""
     n = len(sizes)
-    places = range(2, n - 1)
+    places: Sequence[int] = range(2, n - 1)
     if len(places) > MOST_CUTS:
-        places = [2 + round(k * (n - 4) / (MOST_CUTS - 1)) for k in range(MOST_CUTS)]  # type: ignore[assignment]
+        places = [2 + round(k * (n - 4) / (MOST_CUTS - 1)) for k in range(MOST_CUTS)]
     cache: dict[tuple[int, int], Line] = {}
     best: tuple[float, list[Line]] = (inf, [])
     for count in range(1, most_lines + 1):
@@ -219,7 +222,7 @@ def _envelope(sizes: "NDArray", times: "NDArray", least: float, most_lines: int)
     return _used(sizes, best[1])
 
 
-def _line(sizes: "NDArray", times: "NDArray", least: float) -> Line:  # type: ignore[type-arg]
+def _line(sizes: "Numbers", times: "Numbers", least: float) -> Line:
     """Constant >= 0 and slope >= least that minimise the sum of squared relative errors."""
     w, x = 1.0 / times, sizes / times
     ww, wx, xx, w1, x1 = (float(value) for value in (w @ w, w @ x, x @ x, w.sum(), x.sum()))
@@ -232,14 +235,14 @@ def _line(sizes: "NDArray", times: "NDArray", least: float) -> Line:  # type: ig
     return min(candidates, key=lambda line: float((((line[0] * w + line[1] * x) - 1.0) ** 2).sum()))
 
 
-def _misfit(sizes: "NDArray", times: "NDArray", lines: Sequence[Line]) -> float:  # type: ignore[type-arg]
+def _misfit(sizes: "Numbers", times: "Numbers", lines: Sequence[Line]) -> float:
     import numpy as np
 
     predicted = np.min([constant + slope * sizes for constant, slope in lines], axis=0)
     return float((((predicted - times) / times) ** 2).sum())
 
 
-def _used(sizes: "NDArray", lines: Sequence[Line]) -> list[Line]:  # type: ignore[type-arg]
+def _used(sizes: "Numbers", lines: Sequence[Line]) -> list[Line]:
     """The lines that are the least somewhere, in the order of the sizes at which they are."""
     import numpy as np
 

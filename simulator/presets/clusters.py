@@ -10,6 +10,7 @@ Not modelled: PCIe's ordering and retries; NICs shared with storage.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from simulator.cluster import Cluster, Device, Link, Ring
 from simulator.errors import unknown
@@ -213,12 +214,12 @@ LAPTOP_SOURCE = ("four cores, one for each rank (torchrun sets OMP_NUM_THREADS=1
                  "two cores, noisy by 10 to 25 %")  # fmt: skip
 
 CLUSTERS: dict[str, Callable[[], Cluster]] = {
-    **{f"{n}xV100-pcie": lambda n=n: pcie(n, "V100", PCIE3, name=f"{n}xV100-pcie", source=PCIE3_SOURCE)  # type: ignore[misc]
+    **{f"{n}xV100-pcie": partial(pcie, n, "V100", PCIE3, name=f"{n}xV100-pcie", source=PCIE3_SOURCE)
        for n in (2, 4, 8)},
     "8xV100-dgx1": dgx1_v100,
-    **{f"{n}xA100": lambda n=n: nvswitch(n, "A100", 300e9, multicast=False, name=f"{n}xA100", source=NVSWITCH_SOURCE)  # type: ignore[misc]
+    **{f"{n}xA100": partial(nvswitch, n, "A100", 300e9, multicast=False, name=f"{n}xA100", source=NVSWITCH_SOURCE)
        for n in (4, 8)},
-    **{f"{n}xA100-pcie4": lambda n=n: pcie(n, "A100", PCIE4, name=f"{n}xA100-pcie4", source=PCIE4_SOURCE)  # type: ignore[misc]
+    **{f"{n}xA100-pcie4": partial(pcie, n, "A100", PCIE4, name=f"{n}xA100-pcie4", source=PCIE4_SOURCE)
        for n in (4, 8)},
     "4xA100-pcie3": lambda: pcie(4, "A100", PCIE3, name="4xA100-pcie3", source=PCIE3_SOURCE),
     "8xH100": lambda: nvswitch(8, "H100", 450e9, multicast=True, name="8xH100", source=NVSWITCH_SOURCE),

@@ -25,7 +25,7 @@ from simulator.model import Parameter
 from tests.against_torch.reducer_pair import Recording, ReducerPair, Task, TaskError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-from torch import distributed  # noqa: E402
+from torch import distributed
 
 INSTALLED = tuple(int(part) for part in torch.__version__.split(".")[:2])
 VERSION = ".".join(map(str, min(max(INSTALLED, OLDEST_TORCH), NEWEST_TORCH)))

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from torch import nn  # noqa: E402
-from torch.autograd import Function  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch import nn
+from torch.autograd import Function
+from torch.utils.checkpoint import checkpoint
 
-from simulator.errors import InputError  # noqa: E402
-from simulator.importers.module import describe, line, profile  # noqa: E402
-from simulator.importers.module_calls import Loss, resized  # noqa: E402
-from simulator.importers.module_clock import Clock  # noqa: E402
-from simulator.model import Cost  # noqa: E402
-from simulator.presets.facts import ModelFacts, load_facts  # noqa: E402
+from simulator.errors import InputError
+from simulator.importers.module import describe, line, profile
+from simulator.importers.module_calls import Loss, resized
+from simulator.importers.module_clock import Clock
+from simulator.model import Cost
+from simulator.presets.facts import ModelFacts, load_facts
 
 
 class Written(nn.Module):
@@ -309,7 +309,7 @@ def test_the_presets_are_what_is_recorded_now() -> None:
     from simulator.presets.record import record
 
     assert record("mlp-small").layers == load_facts("mlp-small").layers
-    pytest.importorskip("torchvision")
+    pytest.importorskip("torchvision", reason="torchvision does not go with every build of torch")
     now, kept = record("resnet18"), load_facts("resnet18")
     assert (now.parameters, now.buffers, now.layers, now.loss) == (
         kept.parameters, kept.buffers, kept.layers, kept.loss

@@ -10,8 +10,8 @@ from simulator.model import Parameter
 from simulator.pieces import construction_broadcast_buckets, reduce_pieces
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-from torch import distributed  # noqa: E402
-from torch.nn.parallel import _functions, comm  # noqa: E402
+from torch import distributed
+from torch.nn.parallel import _functions, comm
 
 TENSORS = st.lists(
     st.tuples(st.integers(0, 60), st.sampled_from(("float32", "float16", "bfloat16", "float64", "int64"))),

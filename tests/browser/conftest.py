@@ -30,13 +30,13 @@ def url() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """One Chromium for all tests of a file. Where CI is set, one that cannot be started is a failure."""
+    """One Chromium for all tests of a file. Under `make test` one that cannot be started is a failure."""
     sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     try:
         with chromium() as started:
             yield started
     except sync_api.Error as problem:
-        if os.environ.get("CI"):
+        if os.environ.get("NOTHING_MISSING"):
             raise
         pytest.skip(f"no chromium can be started: {str(problem).splitlines()[0]}")
 

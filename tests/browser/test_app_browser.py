@@ -16,7 +16,7 @@ from tests.browser.conftest import PLAYER
 
 def asked(model: str, cluster: str = "4xA100") -> Comparison:
     """What the question simulates."""
-    return Choice(model=model, cluster=cluster, **QUESTION).compare()  # type: ignore[arg-type]
+    return Choice(model=model, cluster=cluster, **QUESTION).compare()
 
 
 @pytest.mark.parametrize("width", [360, 1280])
